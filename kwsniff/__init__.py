@@ -1,0 +1,1 @@
+"""kwsniff: what Kafka clients and brokers say to each other, seen on the wire."""
