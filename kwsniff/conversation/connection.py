@@ -1,0 +1,329 @@
+"""One TCP connection: its chunks -> exchanges, faults, and at its end a session.
+
+Finds out who is the client and what is spoken, keeps both directions cut into frames through gaps, and
+hands the frames to the dialect (`kafka`, `kafka07_dialect`). Never raises on bytes. Bodies are decoded only
+where the conversation itself needs them, or later by whoever asks a frame for its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from kwsniff.conversation import detect, resync
+from kwsniff.conversation.bodies import decode_body, decode_body07
+from kwsniff.conversation.direction import Direction
+from kwsniff.conversation.fetch_sessions import FetchSessions
+from kwsniff.conversation.framer import BadSize, Gap, RawFrame
+from kwsniff.conversation.kafka import KafkaDialect
+from kwsniff.conversation.kafka07_dialect import Kafka07Dialect
+from kwsniff.conversation.topics import TopicNames
+from kwsniff.errors import Reason
+from kwsniff.model import (
+    Chunk,
+    ConnectionId,
+    Decoded,
+    Endpoint,
+    Exchange,
+    Fault,
+    Frame,
+    Peer,
+    Protocol,
+    Session,
+    Side,
+)
+
+Event = Exchange | Fault | Session
+Dialect = KafkaDialect | Kafka07Dialect
+
+DEFAULT_MAX_FRAME = 100 * 1024 * 1024
+"""socket.request.max.bytes of a broker."""
+_ROLE_RUN = 32 * 1024
+"""Bytes of either direction that are kept until it is known who asks."""
+_SEARCH_LIMIT = 16 * 1024 * 1024
+"""Bytes of a connection that began before the capture in which no Kafka was found: it is given up."""
+
+
+@dataclass
+class Shared:
+    """What the connections of one input have in common."""
+
+    max_frame: int = DEFAULT_MAX_FRAME
+    ports: frozenset[int] = frozenset()
+    """Broker ports that are taken for Kafka whatever their bytes look like."""
+    topic_names: TopicNames = field(default_factory=TopicNames)
+    fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
+
+
+class Connection:
+    """Feed it the chunks of both directions; `chunk` of the constructor only names the two ends."""
+
+    def __init__(self, chunk: Chunk, shared: Shared) -> None:
+        self._shared = shared
+        self._number = chunk.session
+        self._opened: int | None = None
+        self._first = self._last = chunk.ts
+        self._file: str | None = None
+        self._closed_at: int | None = None
+        self._conn: ConnectionId | None = None
+        self._exchanges = self._faults = 0
+        self._protocol: str | None = None
+        self._dialect: Dialect | None = None
+        self._state: Callable[[], Iterator[Event]] = self._search_roles
+        self._ends = {src: Direction(src, shared.max_frame, synced=False) for src in (chunk.src, chunk.dst)}
+        forced = [end for end in (chunk.dst, chunk.src) if end.port in shared.ports]
+        if forced:
+            self._take_roles(chunk.src if forced[0] == chunk.dst else chunk.dst, forced[0])
+
+    @property
+    def finished(self) -> bool:
+        """Both directions have ended: nothing more will come."""
+        return all(end.closed for end in self._ends.values())
+
+    def feed(self, chunk: Chunk, file: str | None = None) -> Iterator[Event]:
+        """The events that this chunk completes."""
+        self._last = max(self._last, chunk.ts)
+        self._file = file or self._file
+        if chunk.opened:
+            self._open(chunk)
+        self._ends[chunk.src].receive(chunk)
+        if chunk.closed:
+            self._closed_at = chunk.ts
+        yield from self._counted(self._state())
+
+    def end(self) -> Iterator[Event]:
+        """The input is over, or the connection is; its session is the last event."""
+        for direction in self._ends.values():
+            direction.ended = True
+        yield from self._counted(self._state())
+        if self._state in (self._search_roles, self._detect):
+            yield from self._counted(self._ignore())
+        if self._dialect is not None:
+            yield from self._counted(self._dialect.end(self._closed_at is not None))
+        yield self._session()
+
+    def _counted(self, events: Iterator[Event]) -> Iterator[Event]:
+        for event in events:
+            if isinstance(event, Exchange):
+                self._exchanges += 1
+            else:
+                self._faults += 1
+            yield event
+
+    # Who is who
+
+    def _open(self, chunk: Chunk) -> None:
+        self._opened = chunk.ts
+        self._take_roles(chunk.src, chunk.dst)
+        for direction in self._ends.values():
+            direction.synced = True
+
+    def _take_roles(self, client: Endpoint, broker: Endpoint) -> None:
+        self._conn = ConnectionId(client, broker, self._number)
+        self._state = self._detect
+
+    def _search_roles(self) -> Iterator[Event]:
+        """The capture began mid-stream: the end that sends a sure request is the client."""
+        for src, direction in self._ends.items():
+            if direction.search(_find_any_request, _ROLE_RUN):
+                other = next(end for end in self._ends if end != src)
+                self._take_roles(src, other)
+                yield from self._detect()
+                return
+        if sum(end.ledger.undecoded for end in self._ends.values()) > _SEARCH_LIMIT:
+            yield from self._ignore()
+
+    def _id(self) -> ConnectionId:
+        """The identity, by the best guess while roles are unknown: servers have the lower port."""
+        if self._conn is None:
+            broker, client = sorted(self._ends, key=lambda end: (end.port, end.host))
+            self._conn = ConnectionId(client, broker, self._number)
+        return self._conn
+
+    @property
+    def _requests(self) -> Direction:
+        return self._ends[self._id().client]
+
+    @property
+    def _responses(self) -> Direction:
+        return self._ends[self._id().broker]
+
+    # What is spoken
+
+    def _detect(self) -> Iterator[Event]:
+        """Wait for the client's first frame, or enough of it, and decide."""
+        direction = self._requests
+        framer = direction.framer
+        if not direction.synced and not direction.search(_find_any_request, _ROLE_RUN):
+            return
+        head = framer.head(4)
+        if len(head) < min(4, framer.waiting):
+            # The first request is not in the capture: go on as if it had begun later.
+            direction.synced = False
+            yield from self._detect()
+            return
+        if len(head) < 4 and not direction.ended and framer.waiting < 12:
+            return
+        size = int.from_bytes(head, "big", signed=True)
+        forced = self._id().broker.port in self._shared.ports
+        if len(head) < 4 or not 0 < size <= self._shared.max_frame:
+            if forced and framer.waiting:
+                yield from self._speak(Protocol.KAFKA)
+            elif framer.waiting >= 12 or direction.ended:
+                yield from self._ignore()
+            return
+        amount = min(size, detect.ENOUGH)
+        if framer.waiting < 4 + amount and not direction.ended:
+            return
+        frame = framer.head(4 + amount)[4:]
+        protocol = detect.first_frame_protocol(frame, len(frame) == size)
+        if protocol is None and not forced:
+            yield from self._ignore()
+            return
+        yield from self._speak(protocol or Protocol.KAFKA)
+
+    def _speak(self, protocol: Protocol) -> Iterator[Event]:
+        seen = self._opened is not None
+        peer = Peer(
+            principal="User:ANONYMOUS" if seen else None, security_protocol="PLAINTEXT" if seen else None
+        )
+        if protocol is Protocol.KAFKA07:
+            self._dialect = Kafka07Dialect(self._id(), peer, self._decode07)
+        else:
+            shared = self._shared
+            self._dialect = KafkaDialect(
+                self._id(), peer, self._decode, shared.topic_names, shared.fetch_sessions, shared.max_frame
+            )
+            if protocol is Protocol.SASL:
+                self._dialect.begin_with_token()
+        self._protocol = protocol if protocol is Protocol.KAFKA07 else Protocol.KAFKA
+        self._state = self._converse
+        yield from self._converse()
+
+    def _ignore(self) -> Iterator[Event]:
+        """No Kafka: named by its first bytes, counted, not decoded."""
+        heads = [self._requests.first, self._responses.first]
+        named = [name for head in heads if (name := detect.name_protocol(head))]
+        for direction in self._ends.values():
+            direction.give_up()
+        self._state = self._discard
+        if not any(heads):
+            return
+        self._protocol = named[0] if named else "unknown"
+        what = f"it looks like {named[0].upper()}" if named else "its first bytes are no Kafka request"
+        yield self._fault(Reason.NOT_KAFKA, f"not Kafka: {what}", Side.REQUEST, 0, heads[0])
+
+    def _discard(self) -> Iterator[Event]:
+        for direction in self._ends.values():
+            direction.give_up()
+        return iter(())
+
+    # The conversation
+
+    def _converse(self) -> Iterator[Event]:
+        dialect = self._dialect
+        assert dialect is not None
+        dialect.file = self._file
+        asked = False
+        for found in self._requests.frames(dialect.find_request):
+            if isinstance(found, RawFrame):
+                self._requests.ledger.decoded += found.size - found.lost
+                asked = True
+                yield from dialect.request(found)
+            else:
+                yield self._broken(found, Side.REQUEST)
+        if asked:
+            self._responses.retry()
+        for found in self._responses.frames(dialect.find_response):
+            if isinstance(found, RawFrame):
+                self._responses.ledger.decoded += found.size - found.lost
+                yield from dialect.response(found)
+            else:
+                dialect.gap(Side.RESPONSE)
+                yield self._broken(found, Side.RESPONSE)
+
+    def _decode(self, frame: Frame) -> Decoded:
+        return self._accounted(frame, decode_body(frame))
+
+    def _decode07(self, frame: Frame, asked: Frame | None = None) -> Decoded:
+        return self._accounted(frame, decode_body07(frame, asked))
+
+    def _accounted(self, frame: Frame, decoded: Decoded) -> Decoded:
+        """A frame counts as decoded until somebody asks for its body and there is none."""
+        if decoded.body is None:
+            ledger = (self._requests if frame.side is Side.REQUEST else self._responses).ledger
+            ledger.decoded -= frame.size - frame.lost
+            ledger.undecoded += frame.size - frame.lost
+        return decoded
+
+    # What is told
+
+    def _broken(self, found: Gap | BadSize, side: Side) -> Fault:
+        if isinstance(found, Gap):
+            text = f"{found.lost} bytes are not in the capture; reading goes on at the next plausible frame"
+            return self._fault(
+                Reason.LOST_BYTES, text, side, found.offset, b"", found.ts, found.packet, found.lost
+            )
+        limit = self._shared.max_frame
+        if found.size > limit:
+            text, reason = (
+                f"a frame of {found.size} bytes is over the limit of {limit}",
+                Reason.FRAME_TOO_LARGE,
+            )
+        else:
+            text, reason = f"a frame cannot have {found.size} bytes", Reason.SIZE_INVALID
+        return self._fault(reason, text, side, found.offset, found.head, found.ts, found.packet)
+
+    def _fault(
+        self,
+        reason: Reason,
+        message: str,
+        side: Side,
+        offset: int,
+        raw: bytes,
+        ts: int | None = None,
+        packet: int | None = None,
+        lost: int | None = None,
+    ) -> Fault:
+        return Fault(
+            ts=self._first if ts is None else ts,
+            reason=reason,
+            message=message,
+            conn=self._id(),
+            side=side,
+            offset=offset,
+            packet=packet,
+            lost=lost,
+            file=self._file,
+            raw=raw,
+        )
+
+    def _session(self) -> Session:
+        requests, responses = self._requests.ledger, self._responses.ledger
+        return Session(
+            conn=self._id(),
+            opened=self._opened,
+            closed=self._closed_at,
+            first=self._first,
+            last=self._last,
+            protocol=self._protocol,
+            peer=self._dialect.peer if self._dialect else Peer(),
+            requests=requests,
+            responses=responses,
+            exchanges=self._exchanges,
+            faults=self._faults,
+            file=self._file,
+        )
+
+
+def _find_any_request(run: bytes, starts: list[int], ended: bool) -> resync.Found:
+    found = resync.find_request(run, starts, (), strict=True, ended=ended)
+    if found.at is None:
+        old = resync.find_request07(run, starts)
+        if old.at is not None:
+            return old
+    if found.at is None and ended:
+        # No whole frame to decode (a short snaplen, a large request): a header with a name in it has to do.
+        found = resync.find_named_request(run, starts)
+    # Until roles are known, any byte may be the start of a response.
+    return found._replace(keep=0)

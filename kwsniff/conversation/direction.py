@@ -1,0 +1,104 @@
+"""One direction of a connection while it is read: framer, byte ledger, and whether a boundary is known.
+
+Knows nothing of Kafka; the finder that it is given does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from kwsniff.conversation.framer import BadSize, Framer, Gap, RawFrame
+from kwsniff.conversation.resync import RUN_LIMIT, Found
+from kwsniff.model import Chunk, Endpoint, Ledger
+
+Finder = Callable[[bytes, list[int], bool], Found]
+"""(run, where chunks begin in it, whether it is all there will be) -> the next boundary."""
+
+
+_FIRST = 64
+
+
+class Direction:
+    """What one end sends. `src` is who sends it."""
+
+    def __init__(self, src: Endpoint, max_frame: int, synced: bool) -> None:
+        self.src = src
+        self.framer = Framer(max_frame)
+        self.ledger = Ledger()
+        self.synced = synced
+        self.closed = False
+        self.ended = False
+        """No more bytes will come: closed, or the capture is over."""
+        self.first = b""
+        """The direction's first bytes, at most 64: they name what is not Kafka."""
+        self._searched = 0
+
+    def receive(self, chunk: Chunk) -> None:
+        if len(self.first) < _FIRST:
+            self.first += chunk.data[: _FIRST - len(self.first)]
+        self.framer.receive(chunk)
+        self.ledger.seen += len(chunk.data)
+        self.ledger.lost += chunk.lost
+        self.closed = self.closed or chunk.closed
+        self.ended = self.ended or chunk.closed
+
+    def frames(self, find: Finder) -> Iterator[RawFrame | Gap | BadSize]:
+        """What can be read now: frames, and what broke the row of them."""
+        while True:
+            if not self.synced and not self.search(find):
+                return
+            found = self.framer.maybe_frame()
+            if found is None:
+                break
+            if not isinstance(found, RawFrame):
+                self._lose_boundary(found)
+            yield found
+        if self.ended and self.framer.waiting:
+            rest = self.framer.maybe_rest()
+            if isinstance(rest, RawFrame):
+                yield rest
+            else:
+                self.ledger.undecoded += self.framer.skip(self.framer.waiting)
+
+    def search(self, find: Finder, limit: int = RUN_LIMIT) -> bool:
+        """Look for the next boundary; True when reading stands at one. limit: bytes that may wait for it."""
+        framer = self.framer
+        while framer.waiting:
+            run, starts, gap = framer.run()
+            last = gap or self.ended or len(run) >= limit
+            if not last and len(run) < self._searched + max(64, self._searched // 4):
+                return False
+            found = find(run, starts, last)
+            self._searched = len(run)
+            if found.at is not None:
+                self._leave(found.at)
+                self.synced = True
+                return True
+            if not last:
+                self._leave(found.keep)
+                return False
+            self._leave(len(run))
+            framer.skip_gap()
+        return False
+
+    def retry(self) -> None:
+        """Something was learnt that may make sense of bytes already searched."""
+        self._searched = 0
+
+    def give_up(self) -> None:
+        """Count what waits, and all that comes, as undecoded."""
+        framer = self.framer
+        self.ledger.undecoded += framer.skip(framer.waiting)
+
+    def _lose_boundary(self, found: Gap | BadSize) -> None:
+        self.synced = False
+        self._searched = 0
+        if isinstance(found, Gap):
+            self.ledger.undecoded += found.skipped
+        else:
+            self._leave(4)
+
+    def _leave(self, length: int) -> None:
+        if length > 0:
+            self.ledger.undecoded += self.framer.skip(length)
+            self._searched = max(self._searched - length, 0)

@@ -1,0 +1,255 @@
+"""What a connection that speaks Kafka 0.8+ says: raw frames of both sides -> exchanges and faults.
+
+Reads headers, matches answers, and follows what the conversation tells about itself: client software, SASL
+(framed, bare or without a handshake), fetch sessions, topic names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from kwsniff import wire
+from kwsniff.conversation import detect, resync
+from kwsniff.conversation.bodies import decode_token, fault_of, missing
+from kwsniff.conversation.fetch_sessions import FETCH, FetchSessions
+from kwsniff.conversation.framer import RawFrame
+from kwsniff.conversation.headers import (
+    PRODUCE,
+    RequestHeader,
+    acks,
+    correlation_id,
+    maybe_request_header,
+    response_body_at,
+)
+from kwsniff.conversation.matcher import Matcher, Pair
+from kwsniff.conversation.sasl import Authentication
+from kwsniff.conversation.topics import TopicNames
+from kwsniff.errors import DecodeError, Reason, UnknownMessage
+from kwsniff.model import (
+    ConnectionId,
+    Decoded,
+    Exchange,
+    Fault,
+    FetchedPartition,
+    Frame,
+    Peer,
+    Protocol,
+    Side,
+)
+
+SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
+_UNKNOWN_API = -1
+
+
+class KafkaDialect:
+    """The Kafka side of one connection. `file` names where the next frames come from."""
+
+    def __init__(
+        self,
+        conn: ConnectionId,
+        peer: Peer,
+        decode: Callable[[Frame], Decoded],
+        topic_names: TopicNames,
+        fetch_sessions: FetchSessions,
+        max_frame: int,
+    ) -> None:
+        self.file: str | None = None
+        self.peer = peer
+        self._conn = conn
+        self._decode = decode
+        self._topic_names = topic_names
+        self._fetch_sessions = fetch_sessions
+        self._max_frame = max_frame
+        self._matcher = Matcher(_answers)
+        self._client_ids: set[str | None] = set()
+        self._authentication = Authentication()
+        self._bare_tokens = False
+
+    def begin_with_token(self) -> None:
+        """A 0.9 client's GSSAPI: bare tokens from the first byte, no handshake (WIRE: SASL, third way)."""
+        self._begin_sasl("GSSAPI", bare=True)
+
+    def request(self, raw: RawFrame) -> Iterator[Exchange | Fault]:
+        header = maybe_request_header(raw.data)
+        if self._bare_tokens and not self._ends_tokens(raw, header):
+            yield from self._pairs(self._matcher.request(self._token(raw, Side.REQUEST), self.peer, True))
+            return
+        if header is None:
+            yield self._headless(raw, Side.REQUEST)
+            return
+        frame = self._frame(raw, Side.REQUEST, header.api, header.version)
+        frame.correlation_id, frame.client_id, frame.body_at = header[2:]
+        self._bare_tokens = False
+        self._client_ids.add(header.client_id)
+        due = not (header.api == PRODUCE and acks(raw.data, header) == 0)
+        yield from self._pairs(self._matcher.request(frame, self.peer, due))
+        if learn := _LEARN_FROM_REQUEST.get(header.api):
+            learn(self, frame)
+
+    def response(self, raw: RawFrame) -> Iterator[Exchange | Fault]:
+        if raw.lost and len(raw.data) < 4:
+            self._matcher.gap()
+            yield self._headless(raw, Side.RESPONSE)
+            return
+        if len(raw.data) < 4 and not self._bare_tokens:
+            yield self._headless(raw, Side.RESPONSE)
+            return
+        yield from self._pairs(self._matcher.response(raw))
+
+    def gap(self, side: Side) -> None:
+        if side is Side.RESPONSE:
+            self._matcher.gap()
+
+    def end(self, closed: bool) -> Iterator[Exchange]:
+        yield from self._pairs(self._matcher.end(closed))
+
+    def find_request(self, run: bytes, starts: list[int], ended: bool) -> resync.Found:
+        return resync.find_request(run, starts, self._client_ids, strict=False, ended=ended)
+
+    def find_response(self, run: bytes, starts: list[int], ended: bool) -> resync.Found:
+        matcher = self._matcher
+        found = resync.find_response(
+            run, starts, matcher.waiting_ids, matcher.answers_waiting, self._max_frame
+        )
+        if found.at is None and ended and self._client_ids:
+            at = resync.chain_start(run, starts, len(run))
+            return resync.Found(at, at) if at < len(run) else found
+        return found
+
+    def _pairs(self, pairs: Iterator[Pair]) -> Iterator[Exchange]:
+        for request, raw, outcome, peer in pairs:
+            response = None if raw is None else self._response_frame(raw, request)
+            if request is not None and response is not None:
+                if learn := _LEARN_FROM_RESPONSE.get(request.api):
+                    learn(self, response)
+                self._topic_names.learn(response)
+            yield Exchange(
+                request,
+                response,
+                outcome,
+                self._conn,
+                peer or self.peer,
+                fetched=self._fetched(request, response),
+                topic_names=self._topic_names,
+            )
+
+    def _fetched(self, request: Frame | None, response: Frame | None) -> tuple[FetchedPartition, ...] | None:
+        if request is None or request.api != FETCH or (request.version or 0) < 7:
+            return None
+        return self._fetch_sessions.fetched(request, response)
+
+    def _frame(self, raw: RawFrame, side: Side, api: int, version: int | None) -> Frame:
+        return Frame(
+            ts=raw.ts,
+            conn=self._conn,
+            side=side,
+            raw=raw.data,
+            api=api,
+            version=version,
+            correlation_id=None,
+            client_id=None,
+            body_at=0,
+            decoder=self._decode,
+            end=raw.end,
+            packet=raw.packet,
+            size=raw.size,
+            lost=raw.lost,
+            cut_off=raw.cut_off,
+            file=self.file,
+        )
+
+    def _response_frame(self, raw: RawFrame, request: Frame | None) -> Frame:
+        if request is None:
+            frame = self._frame(raw, Side.RESPONSE, _UNKNOWN_API, None)
+            frame.decoder = _decode_nothing
+        elif request.protocol is Protocol.SASL:
+            frame = self._token(raw, Side.RESPONSE)
+            self._authentication.server_token(raw.data)
+            self._note_principal()
+            return frame
+        else:
+            frame = self._frame(raw, Side.RESPONSE, request.api, request.version)
+            frame.client_id = request.client_id
+            frame.body_at = response_body_at(raw.data, request.api, request.version or 0) or 4
+        frame.correlation_id = correlation_id(raw.data)
+        return frame
+
+    def _token(self, raw: RawFrame, side: Side) -> Frame:
+        frame = self._frame(raw, side, _UNKNOWN_API, None)
+        frame.protocol, frame.decoder = Protocol.SASL, decode_token
+        if side is Side.REQUEST:
+            self._authentication.client_token(raw.data)
+        return frame
+
+    def _ends_tokens(self, raw: RawFrame, header: RequestHeader | None) -> bool:
+        """Whether this frame, where a bare token may come, is a Kafka request: authentication is over."""
+        if header is None or not detect.known(header):
+            return False
+        if self._client_ids and header.client_id not in self._client_ids:
+            return False
+        return raw.lost > 0 or detect.decodes(raw.data, header)
+
+    def _headless(self, raw: RawFrame, side: Side) -> Fault:
+        frame = self._frame(raw, side, _UNKNOWN_API, None)
+        if raw.lost:
+            return missing(frame)
+        text = f"{len(raw.data)} bytes that are no {side} header"
+        return fault_of(frame, Reason.HEADER_INVALID, text, offset=0)
+
+    def _begin_sasl(self, mechanism: str | None, bare: bool) -> None:
+        self._authentication = Authentication(mechanism)
+        self._bare_tokens = bare
+        if self.peer.security_protocol is not None:
+            self.peer = msgspec.structs.replace(self.peer, security_protocol="SASL_PLAINTEXT", principal=None)
+
+    def _note_principal(self) -> None:
+        if self._authentication.principal is not None:
+            self.peer = msgspec.structs.replace(self.peer, principal=self._authentication.principal)
+
+    def _learn_software(self, frame: Frame) -> None:
+        body = frame.body or {}
+        name, version = body.get("clientSoftwareName"), body.get("clientSoftwareVersion")
+        if name is not None:
+            self.peer = msgspec.structs.replace(self.peer, software_name=name, software_version=version)
+
+    def _learn_mechanism(self, frame: Frame) -> None:
+        self._begin_sasl((frame.body or {}).get("mechanism"), bare=frame.version == 0)
+
+    def _learn_client_token(self, frame: Frame) -> None:
+        self._authentication.client_token((frame.body or {}).get("authBytes") or b"")
+
+    def _learn_server_token(self, response: Frame) -> None:
+        body = response.body
+        if body is not None and body.get("errorCode") == 0:
+            self._authentication.server_token(body.get("authBytes") or b"")
+            self._note_principal()
+
+
+_LEARN_FROM_REQUEST: dict[int, Callable[[KafkaDialect, Frame], None]] = {
+    API_VERSIONS: KafkaDialect._learn_software,
+    SASL_HANDSHAKE: KafkaDialect._learn_mechanism,
+    SASL_AUTHENTICATE: KafkaDialect._learn_client_token,
+}
+_LEARN_FROM_RESPONSE: dict[int, Callable[[KafkaDialect, Frame], None]] = {
+    SASL_AUTHENTICATE: KafkaDialect._learn_server_token,
+}
+
+
+def _decode_nothing(_: Frame) -> Decoded:
+    return Decoded(None)
+
+
+def _answers(request: Frame, frame: bytes) -> bool:
+    """Whether `frame` decodes as the answer to `request`."""
+    if request.version is None:
+        return False
+    try:
+        wire.decode_response(frame, request.api, request.version)
+    except DecodeError as error:
+        return error.reason is Reason.TRAILING_BYTES
+    except UnknownMessage:
+        # Nothing can be said against it.
+        return True
+    return True

@@ -1,0 +1,104 @@
+"""What a connection that speaks Kafka 0.7 says: raw frames of both sides -> exchanges and faults.
+
+There are no ids and no versions; answers come in the order of the questions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from kwsniff.conversation import resync
+from kwsniff.conversation.bodies import fault_of, missing
+from kwsniff.conversation.framer import RawFrame
+from kwsniff.errors import Reason
+from kwsniff.model import ConnectionId, Decoded, Exchange, Fault, Frame, Outcome, Peer, Protocol, Side
+from kwsniff.wire import kafka07
+
+
+class Kafka07Dialect:
+    """The same face as `kafka.KafkaDialect`."""
+
+    def __init__(self, conn: ConnectionId, peer: Peer, decode: Callable[..., Decoded]) -> None:
+        self.file: str | None = None
+        self.peer = peer
+        self._conn = conn
+        self._decode = decode
+        self._asked: deque[Frame] = deque()
+        self._early: deque[RawFrame] = deque()
+        self._gap = False
+
+    def request(self, raw: RawFrame) -> Iterator[Exchange | Fault]:
+        if len(raw.data) < 2:
+            yield self._headless(raw, Side.REQUEST)
+            return
+        frame = self._frame(raw, Side.REQUEST, int.from_bytes(raw.data[:2], "big", signed=True))
+        if not kafka07.expects_response(frame.api):
+            yield self._exchange(frame, None, Outcome.NO_ACK)
+        elif self._early:
+            yield self._answered(frame, self._early.popleft())
+        else:
+            self._asked.append(frame)
+
+    def response(self, raw: RawFrame) -> Iterator[Exchange | Fault]:
+        if self._asked:
+            yield self._answered(self._asked.popleft(), raw)
+        else:
+            self._early.append(raw)
+
+    def gap(self, _: Side) -> None:
+        """Order is all there is: after a gap nothing tells which answer belongs to which question."""
+        self._gap = True
+
+    def end(self, closed: bool) -> Iterator[Exchange]:
+        outcome = Outcome.CLOSED if closed and not self._gap else Outcome.LOST
+        for frame in self._asked:
+            yield self._exchange(frame, None, outcome)
+        for raw in self._early:
+            yield self._exchange(None, self._frame(raw, Side.RESPONSE, -1), Outcome.UNMATCHED)
+        self._asked.clear()
+        self._early.clear()
+
+    def find_request(self, run: bytes, starts: list[int], _: bool) -> resync.Found:
+        return resync.find_request07(run, starts)
+
+    def find_response(self, run: bytes, starts: list[int], _: bool) -> resync.Found:
+        """Answers carry no mark; where a chain of sizes ends with the run, it is taken for one."""
+        at = resync.chain_start(run, starts, len(run))
+        return resync.Found(at if at < len(run) else None, 0)
+
+    def _answered(self, request: Frame, raw: RawFrame) -> Exchange:
+        response = self._frame(raw, Side.RESPONSE, request.api)
+        response.decoder = partial(self._decode, asked=request)
+        return self._exchange(request, response, Outcome.ANSWERED)
+
+    def _exchange(self, request: Frame | None, response: Frame | None, outcome: Outcome) -> Exchange:
+        return Exchange(request, response, outcome, self._conn, self.peer)
+
+    def _headless(self, raw: RawFrame, side: Side) -> Fault:
+        frame = self._frame(raw, side, -1)
+        if raw.lost:
+            return missing(frame)
+        return fault_of(frame, Reason.HEADER_INVALID, "no room for a request type", offset=0)
+
+    def _frame(self, raw: RawFrame, side: Side, api: int) -> Frame:
+        return Frame(
+            ts=raw.ts,
+            conn=self._conn,
+            side=side,
+            raw=raw.data,
+            api=api,
+            version=None,
+            correlation_id=None,
+            client_id=None,
+            body_at=2,
+            decoder=self._decode,
+            protocol=Protocol.KAFKA07,
+            end=raw.end,
+            packet=raw.packet,
+            size=raw.size,
+            lost=raw.lost,
+            cut_off=raw.cut_off,
+            file=self.file,
+        )

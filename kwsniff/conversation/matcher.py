@@ -1,0 +1,171 @@
+"""Requests and responses of one connection -> pairs.
+
+Kafka 0.8+ is matched by correlation id, bare SASL tokens and Kafka 0.7 by order. A capture is not causally
+ordered across directions, so a response may come before its request and then waits. Brokers answer in order:
+whatever was passed over when a later pair is found is settled, as `unmatched` or, behind a gap, as `lost`.
+Pairs are `Pair`; the connection makes exchanges of them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from kwsniff.conversation.framer import RawFrame
+from kwsniff.conversation.headers import correlation_id
+from kwsniff.model import Frame, Outcome, Peer, Protocol
+
+EARLY_LIMIT = 1000
+"""Responses that may wait for their requests."""
+UNASKED_LIMIT = 256 * 1024
+"""Bytes of acks=0 requests that wait for the next answer, to see whether one of their own comes."""
+_TOLERANCE = 1_000_000_000
+"""ns that a response may be older than its request and still be its answer (two capture queues)."""
+
+
+class Pair(NamedTuple):
+    request: Frame | None
+    response: RawFrame | None
+    outcome: Outcome
+    peer: Peer | None
+
+
+class _Waiting(NamedTuple):
+    number: int
+    frame: Frame
+    peer: Peer
+    due: bool
+
+
+class Matcher:
+    """`answers(request, frame bytes)` says whether the bytes decode as the answer to that request."""
+
+    def __init__(self, answers: Callable[[Frame, bytes], bool]) -> None:
+        self._answers = answers
+        self._number = 0
+        self._waiting: OrderedDict[int, _Waiting] = OrderedDict()
+        self._by_id: dict[int | None, deque[int]] = {}
+        self._early: deque[RawFrame] = deque()
+        self._sent_before_gap = 0
+        self._unasked = 0
+
+    @property
+    def waiting_ids(self) -> list[int]:
+        """The correlation ids that are waiting for an answer."""
+        return [found for found in self._by_id if found is not None]
+
+    def answers_waiting(self, frame: bytes) -> bool:
+        """Whether the bytes decode as the answer to a waiting request with their correlation id."""
+        numbers = self._by_id.get(correlation_id(frame), ())
+        return any(self._answers(self._waiting[number].frame, frame) for number in numbers)
+
+    def request(self, frame: Frame, peer: Peer, due: bool) -> Iterator[Pair]:
+        """A request was sent. due: an answer is to come; one may come even where it is not (mock brokers)."""
+        for place, raw in enumerate(self._early):
+            if self._is_early_answer(frame, raw):
+                for _ in range(place):
+                    yield Pair(None, self._early.popleft(), Outcome.UNMATCHED, None)
+                self._early.popleft()
+                yield Pair(frame, raw, Outcome.ANSWERED if due else Outcome.NO_ACK, peer)
+                return
+        self._number += 1
+        self._waiting[self._number] = _Waiting(self._number, frame, peer, due)
+        self._by_id.setdefault(frame.correlation_id, deque()).append(self._number)
+        if not due:
+            yield from self._let_go(frame)
+
+    def response(self, raw: RawFrame) -> Iterator[Pair]:
+        """A response came."""
+        waiting = self._asked(raw)
+        if waiting is None:
+            self._early.append(raw)
+            if len(self._early) > EARLY_LIMIT:
+                yield Pair(None, self._early.popleft(), Outcome.UNMATCHED, None)
+            return
+        yield from self._unmatched()
+        self._remove(waiting)
+        yield from self._passed_over(waiting)
+        yield Pair(waiting.frame, raw, Outcome.ANSWERED if waiting.due else Outcome.NO_ACK, waiting.peer)
+
+    def gap(self) -> None:
+        """Responses were lost: requests sent so far may stay without an answer."""
+        self._sent_before_gap = self._number
+
+    def end(self, closed: bool) -> Iterator[Pair]:
+        """Nothing more will come. closed: the connection ended; else the capture did."""
+        yield from self._unmatched()
+        for waiting in self._waiting.values():
+            lost = not closed or waiting.number <= self._sent_before_gap
+            outcome = Outcome.LOST if lost else Outcome.CLOSED
+            yield Pair(waiting.frame, None, outcome if waiting.due else Outcome.NO_ACK, waiting.peer)
+        self._waiting.clear()
+        self._by_id.clear()
+
+    def _asked(self, raw: RawFrame) -> _Waiting | None:
+        numbers = self._by_id.get(correlation_id(raw.data), ())
+        head = next(iter(self._waiting.values()), None)
+        if head is not None and head.frame.protocol is not Protocol.KAFKA:
+            by_id = bool(numbers) and self.answers_waiting(raw.data)
+            if not by_id:
+                return head
+        if not numbers:
+            return None
+        if len(numbers) > 1:
+            # A repeated id: a broker skips what it cannot read, so the first that fits is the one.
+            for number in numbers:
+                if self._fits(self._waiting[number].frame, raw):
+                    return self._waiting[number]
+        return self._waiting[numbers[0]]
+
+    def _fits(self, frame: Frame, raw: RawFrame) -> bool:
+        return frame.body is not None and (raw.lost > 0 or self._answers(frame, raw.data))
+
+    def _is_early_answer(self, frame: Frame, raw: RawFrame) -> bool:
+        if frame.protocol is not Protocol.KAFKA:
+            return True
+        if correlation_id(raw.data) != frame.correlation_id or raw.end < frame.ts - _TOLERANCE:
+            return False
+        return raw.lost > 0 or self._answers(frame, raw.data)
+
+    def _remove(self, waiting: _Waiting) -> None:
+        del self._waiting[waiting.number]
+        if not waiting.due:
+            self._unasked -= waiting.frame.size
+        numbers = self._by_id[waiting.frame.correlation_id]
+        numbers.remove(waiting.number)
+        if not numbers:
+            del self._by_id[waiting.frame.correlation_id]
+
+    def _unmatched(self) -> Iterator[Pair]:
+        while self._early:
+            yield Pair(None, self._early.popleft(), Outcome.UNMATCHED, None)
+
+    def _passed_over(self, answered: _Waiting) -> Iterator[Pair]:
+        """Requests before the one just answered that need no answer, or whose own a gap has taken."""
+        last = min(self._sent_before_gap, answered.number)
+        passed: list[_Waiting] = []
+        for waiting in self._waiting.values():
+            if waiting.number > (last if _must_be_answered(waiting) else answered.number):
+                break
+            passed.append(waiting)
+        for waiting in passed:
+            self._remove(waiting)
+            outcome = Outcome.LOST if _must_be_answered(waiting) else Outcome.NO_ACK
+            yield Pair(waiting.frame, None, outcome, waiting.peer)
+
+    def _let_go(self, frame: Frame) -> Iterator[Pair]:
+        """Keep only so many requests that need no answer in the hope of one."""
+        self._unasked += frame.size
+        while self._unasked > UNASKED_LIMIT:
+            oldest = next((found for found in self._waiting.values() if not found.due), None)
+            if oldest is None:
+                self._unasked = 0
+                return
+            self._remove(oldest)
+            yield Pair(oldest.frame, None, Outcome.NO_ACK, oldest.peer)
+
+
+def _must_be_answered(waiting: _Waiting) -> bool:
+    """Kafka requests that are due; the last GSSAPI token may stay without an answer."""
+    return waiting.due and waiting.frame.protocol is not Protocol.SASL

@@ -1,0 +1,180 @@
+"""Captures -> events: the wiring of the hops that decode, shared by the command line, `read` and the
+pipeline.
+
+In: paths and options. Out: exchanges and faults ordered by time within a window, and each connection's
+session when it ends. Knows no output format. A file that breaks off is decoded up to the break, which is a
+fault; one that cannot be read at all is named at the end in a ConfigError, after the others.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kwsniff.capture.files import open_capture
+from kwsniff.capture.link import LinkDecoder
+from kwsniff.capture.tcp import Reassembler
+from kwsniff.conversation.connection import DEFAULT_MAX_FRAME, Connection, Event, Shared
+from kwsniff.errors import CaptureError, ConfigError, NotACapture
+from kwsniff.model import Chunk, Endpoint, Exchange, Fault, Session
+
+NS = 1_000_000_000
+WINDOW = 10 * NS
+"""Capture time within which output is in order."""
+WINDOW_EVENTS = 10_000
+WINDOW_BYTES = 32 * 1024 * 1024
+"""Frame bytes that may wait for their turn: memory is worth more than order."""
+_ROTATION = 5 * NS
+"""A file that begins within this time behind the last packet of the one before continues it."""
+
+Progress = Callable[[int, int | None], None]
+"""(bytes read of all files so far, their size or None)."""
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """port: broker ports taken for Kafka whatever they carry. start, end: ns, of an event's own time."""
+
+    port: tuple[int, ...] = ()
+    max_frame: int = DEFAULT_MAX_FRAME
+    start: int | None = None
+    end: int | None = None
+    progress: Progress | None = None
+
+
+def events(paths: Iterable[str], options: ReadOptions | None = None) -> Iterator[Event]:
+    """Everything that the captures tell, in order."""
+    options = options or ReadOptions()
+    for event in in_order(_Input(options).read(list(paths))):
+        if isinstance(event, Session) or _within(event.ts, options):
+            yield event
+
+
+def in_order(found: Iterable[Event]) -> Iterator[Event]:
+    """Sort by time within the window: 10 s of capture time, 10,000 events, 32 MiB of frames."""
+    heap: list[tuple[int, int, Event]] = []
+    newest = held = 0
+    for number, event in enumerate(found):
+        newest = max(newest, _clock(event))
+        heapq.heappush(heap, (_when(event), number, event))
+        held += _weight(event)
+        while heap and (heap[0][0] <= newest - WINDOW or len(heap) > WINDOW_EVENTS or held > WINDOW_BYTES):
+            oldest = heapq.heappop(heap)[2]
+            held -= _weight(oldest)
+            yield oldest
+    while heap:
+        yield heapq.heappop(heap)[2]
+
+
+class Conversations:
+    """Chunks of many connections -> events. What a file, an interface and a merged input have in common."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._shared = Shared(max_frame=options.max_frame, ports=frozenset(options.port))
+        self._connections: dict[tuple[Endpoint, Endpoint], Connection] = {}
+
+    def feed(self, chunk: Chunk, file: str | None) -> Iterator[Event]:
+        src, dst = chunk.src, chunk.dst
+        key = (src, dst) if src <= dst else (dst, src)
+        connection = self._connections.get(key)
+        if connection is None:
+            if chunk.closed and not chunk.data and not chunk.lost:
+                return
+            connection = self._connections[key] = Connection(chunk, self._shared)
+        yield from connection.feed(chunk, file)
+        if connection.finished:
+            del self._connections[key]
+            yield from connection.end()
+
+    def end(self) -> Iterator[Event]:
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            yield from connection.end()
+
+
+@dataclass
+class _Input:
+    """The state that goes from file to file."""
+
+    options: ReadOptions
+    done: int = 0
+    total: int | None = None
+    last: int | None = None
+    bad: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.conversations = Conversations(self.options)
+        self.links = LinkDecoder()
+        self.streams = Reassembler()
+
+    def read(self, paths: list[str]) -> Iterator[Event]:
+        for path in paths:
+            try:
+                yield from self._file(path)
+            except (NotACapture, ConfigError) as error:
+                self.bad.append(str(error))
+            except CaptureError as error:
+                yield self._broken(error)
+        yield from self._flush()
+        if self.bad:
+            raise ConfigError("\n".join(self.bad))
+
+    def _file(self, path: str) -> Iterator[Event]:
+        report = self.options.progress
+        with open_capture(path) as capture:
+            first = True
+            for packet in capture:
+                if first:
+                    yield from self._begin(packet.ts)
+                    first = False
+                segment = self.links.decode(packet)
+                if segment is not None:
+                    for chunk in self.streams.feed(segment):
+                        yield from self.conversations.feed(chunk, path)
+                self.last = packet.ts
+                if report is not None and packet.number % 1024 == 0:
+                    report(self.done + capture.bytes_read, self.total)
+            self.done += capture.bytes_read
+
+    def _begin(self, ts: int) -> Iterator[Event]:
+        """Connections go on into a file that continues the one before (a rotated capture), else they end."""
+        if self.last is not None and not 0 <= ts - self.last <= _ROTATION:
+            yield from self._flush()
+
+    def _flush(self) -> Iterator[Event]:
+        for chunk in self.streams.flush():
+            yield from self.conversations.feed(chunk, None)
+        yield from self.conversations.end()
+        self.links, self.streams = LinkDecoder(), Reassembler()
+
+    def _broken(self, error: CaptureError) -> Fault:
+        return Fault(
+            ts=self.last or 0,
+            reason=error.reason,
+            message=error.message,
+            packet=error.packet or None,
+            file=error.file,
+            file_offset=error.offset,
+        )
+
+
+def _within(ts: int, options: ReadOptions) -> bool:
+    return (options.start is None or ts >= options.start) and (options.end is None or ts < options.end)
+
+
+def _when(event: Event) -> int:
+    return event.last if isinstance(event, Session) else event.ts
+
+
+def _clock(event: Event) -> int:
+    """The capture time at which the event became known."""
+    if isinstance(event, Exchange) and event.response is not None:
+        return event.response.end
+    return _when(event)
+
+
+def _weight(event: Event) -> int:
+    if not isinstance(event, Exchange):
+        return 0
+    return sum(len(frame.raw) for frame in (event.request, event.response) if frame is not None)
