@@ -16,8 +16,11 @@ from kwsniff.capture.files import open_capture
 from kwsniff.capture.link import LinkDecoder
 from kwsniff.capture.tcp import Reassembler
 from kwsniff.conversation.connection import DEFAULT_MAX_FRAME, Connection, Event, Shared
+from kwsniff.conversation.recorded import with_records
 from kwsniff.errors import CaptureError, ConfigError, NotACapture
-from kwsniff.model import Chunk, Endpoint, Exchange, Fault, Session
+from kwsniff.model import Chunk, Decoded, Endpoint, Exchange, Fault, Session
+from kwsniff.output import jsonl
+from kwsniff.policy.expression import Expression, compile_filter
 
 NS = 1_000_000_000
 WINDOW = 10 * NS
@@ -54,8 +57,9 @@ def events(paths: Iterable[str], options: ReadOptions | None = None) -> Iterator
 def in_order(found: Iterable[Event]) -> Iterator[Event]:
     """Sort by time within the window: 10 s of capture time, 10,000 events, 32 MiB of frames."""
     heap: list[tuple[int, int, Event]] = []
+    refused: list[ConfigError] = []
     newest = held = 0
-    for number, event in enumerate(found):
+    for number, event in enumerate(_until_refused(found, refused)):
         newest = max(newest, _clock(event))
         heapq.heappush(heap, (_when(event), number, event))
         held += _weight(event)
@@ -65,6 +69,16 @@ def in_order(found: Iterable[Event]) -> Iterator[Event]:
             yield oldest
     while heap:
         yield heapq.heappop(heap)[2]
+    for error in refused:
+        raise error
+
+
+def _until_refused(found: Iterable[Event], refused: list[ConfigError]) -> Iterator[Event]:
+    """The events up to the error that says which files could not be read: it comes last, behind them all."""
+    try:
+        yield from found
+    except ConfigError as error:
+        refused.append(error)
 
 
 class Conversations:
@@ -178,3 +192,37 @@ def _weight(event: Event) -> int:
     if not isinstance(event, Exchange):
         return 0
     return sum(len(frame.raw) for frame in (event.request, event.response) if frame is not None)
+
+
+def read(
+    paths: Iterable[str],
+    options: ReadOptions,
+    *,
+    filter: str | None = None,
+    records: bool = False,
+    body: bool = True,
+) -> Iterator[Event]:
+    """`kwsniff.read`: the filter is compiled at once, the files are read as the events are asked for."""
+    condition = compile_filter(filter) if filter is not None else None
+    return _chosen(events(paths, options), condition, records, body)
+
+
+def _chosen(
+    found: Iterator[Event], condition: Expression | None, records: bool, body: bool
+) -> Iterator[Event]:
+    for event in found:
+        if condition is not None and not _matches(event, condition):
+            continue
+        if isinstance(event, Exchange):
+            for frame in (event.request, event.response):
+                if frame is not None and not body:
+                    frame.__dict__["decoded"] = Decoded(None)
+                elif frame is not None and records:
+                    frame.__dict__["decoded"] = with_records(frame, event.request)
+        yield event
+
+
+def _matches(event: Event, condition: Expression) -> bool:
+    if isinstance(event, Session):
+        return True
+    return condition.matches(jsonl.line(event) if isinstance(event, Exchange) else jsonl.fault_line(event))

@@ -20,9 +20,11 @@ def decode_body(frame: Frame) -> Decoded:
     try:
         return Decoded(_decode(frame))
     except UnknownMessage as error:
-        unknown = wire.request_of(frame.api) is None
-        reason = Reason.UNKNOWN_API if unknown else Reason.UNKNOWN_VERSION
-        text = f"{error}; the body begins {frame.raw[frame.body_at :][:_HEAD].hex()}"
+        reason, text = Reason.UNKNOWN_VERSION, str(error)
+        if wire.request_of(frame.api) is None:
+            # Of a known API the bytes may be a secret that only its schema could tell.
+            reason = Reason.UNKNOWN_API
+            text += f"; the body begins {frame.raw[frame.body_at :][:_HEAD].hex()}"
         return Decoded(None, (fault_of(frame, reason, text, offset=frame.body_at),))
     except DecodeError as error:
         return _undecodable(frame, error, max(frame.body_at, 0) if frame.side is Side.REQUEST else 0)
