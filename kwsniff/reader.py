@@ -54,26 +54,43 @@ def events(paths: Iterable[str], options: ReadOptions | None = None) -> Iterator
             yield event
 
 
-def in_order(found: Iterable[Event]) -> Iterator[Event]:
+def in_order(found: Iterable[list[Event]]) -> Iterator[Event]:
     """Sort by time within the window: 10 s of capture time, 10,000 events, 32 MiB of frames."""
-    heap: list[tuple[int, int, Event]] = []
+    heap: list[tuple[int, int, int, Event]] = []
     refused: list[ConfigError] = []
-    newest = held = 0
-    for number, event in enumerate(_until_refused(found, refused)):
-        newest = max(newest, _clock(event))
-        heapq.heappush(heap, (_when(event), number, event))
-        held += _weight(event)
+    newest = held = number = 0
+    for batch in _until_refused(found, refused):
+        for event in batch:
+            when, known, weight = _place(event)
+            number += 1
+            heapq.heappush(heap, (when, number, weight, event))
+            held += weight
+            if known > newest:
+                newest = known
         while heap and (heap[0][0] <= newest - WINDOW or len(heap) > WINDOW_EVENTS or held > WINDOW_BYTES):
-            oldest = heapq.heappop(heap)[2]
-            held -= _weight(oldest)
-            yield oldest
+            _, _, weight, event = heapq.heappop(heap)
+            held -= weight
+            yield event
     while heap:
-        yield heapq.heappop(heap)[2]
+        yield heapq.heappop(heap)[3]
     for error in refused:
         raise error
 
 
-def _until_refused(found: Iterable[Event], refused: list[ConfigError]) -> Iterator[Event]:
+def _place(event: Event) -> tuple[int, int, int]:
+    """When an event was, the capture time at which it became known, and the frame bytes that it holds."""
+    if not isinstance(event, Exchange):
+        when = event.last if isinstance(event, Session) else event.ts
+        return when, when, 0
+    request, response = event.request, event.response
+    if response is None:
+        return event.ts, event.ts, len(request.raw) if request else 0
+    if request is None:
+        return response.ts, response.end, len(response.raw)
+    return request.ts, response.end, len(request.raw) + len(response.raw)
+
+
+def _until_refused(found: Iterable[list[Event]], refused: list[ConfigError]) -> Iterator[list[Event]]:
     """The events up to the error that says which files could not be read: it comes last, behind them all."""
     try:
         yield from found
@@ -88,23 +105,24 @@ class Conversations:
         self._shared = Shared(max_frame=options.max_frame, ports=frozenset(options.port))
         self._connections: dict[tuple[Endpoint, Endpoint], Connection] = {}
 
-    def feed(self, chunk: Chunk, file: str | None) -> Iterator[Event]:
+    def feed(self, chunk: Chunk, file: str | None) -> list[Event]:
         src, dst = chunk.src, chunk.dst
         key = (src, dst) if src <= dst else (dst, src)
         connection = self._connections.get(key)
         if connection is None:
             if chunk.closed and not chunk.data and not chunk.lost:
-                return
+                return []
             connection = self._connections[key] = Connection(chunk, self._shared)
-        yield from connection.feed(chunk, file)
-        if connection.finished:
+        found = connection.feed(chunk, file)
+        if chunk.closed and connection.finished:
             del self._connections[key]
-            yield from connection.end()
+            found += connection.end()
+        return found
 
-    def end(self) -> Iterator[Event]:
+    def end(self) -> Iterator[list[Event]]:
         connections, self._connections = self._connections, {}
         for connection in connections.values():
-            yield from connection.end()
+            yield connection.end()
 
 
 @dataclass
@@ -122,19 +140,19 @@ class _Input:
         self.links = LinkDecoder()
         self.streams = Reassembler()
 
-    def read(self, paths: list[str]) -> Iterator[Event]:
+    def read(self, paths: list[str]) -> Iterator[list[Event]]:
         for path in paths:
             try:
                 yield from self._file(path)
             except (NotACapture, ConfigError) as error:
                 self.bad.append(str(error))
             except CaptureError as error:
-                yield self._broken(error)
+                yield [self._broken(error)]
         yield from self._flush()
         if self.bad:
             raise ConfigError("\n".join(self.bad))
 
-    def _file(self, path: str) -> Iterator[Event]:
+    def _file(self, path: str) -> Iterator[list[Event]]:
         report = self.options.progress
         with open_capture(path) as capture:
             first = True
@@ -145,20 +163,21 @@ class _Input:
                 segment = self.links.decode(packet)
                 if segment is not None:
                     for chunk in self.streams.feed(segment):
-                        yield from self.conversations.feed(chunk, path)
+                        if found := self.conversations.feed(chunk, path):
+                            yield found
                 self.last = packet.ts
                 if report is not None and packet.number % 1024 == 0:
                     report(self.done + capture.bytes_read, self.total)
             self.done += capture.bytes_read
 
-    def _begin(self, ts: int) -> Iterator[Event]:
+    def _begin(self, ts: int) -> Iterator[list[Event]]:
         """Connections go on into a file that continues the one before (a rotated capture), else they end."""
         if self.last is not None and not 0 <= ts - self.last <= _ROTATION:
             yield from self._flush()
 
-    def _flush(self) -> Iterator[Event]:
+    def _flush(self) -> Iterator[list[Event]]:
         for chunk in self.streams.flush():
-            yield from self.conversations.feed(chunk, None)
+            yield self.conversations.feed(chunk, None)
         yield from self.conversations.end()
         self.links, self.streams = LinkDecoder(), Reassembler()
 
@@ -175,23 +194,6 @@ class _Input:
 
 def _within(ts: int, options: ReadOptions) -> bool:
     return (options.start is None or ts >= options.start) and (options.end is None or ts < options.end)
-
-
-def _when(event: Event) -> int:
-    return event.last if isinstance(event, Session) else event.ts
-
-
-def _clock(event: Event) -> int:
-    """The capture time at which the event became known."""
-    if isinstance(event, Exchange) and event.response is not None:
-        return event.response.end
-    return _when(event)
-
-
-def _weight(event: Event) -> int:
-    if not isinstance(event, Exchange):
-        return 0
-    return sum(len(frame.raw) for frame in (event.request, event.response) if frame is not None)
 
 
 def read(

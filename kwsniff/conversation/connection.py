@@ -7,7 +7,7 @@ where the conversation itself needs them, or later by whoever asks a frame for i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kwsniff.conversation import detect, resync
@@ -69,7 +69,7 @@ class Connection:
         self._exchanges = self._faults = 0
         self._protocol: str | None = None
         self._dialect: Dialect | None = None
-        self._state: Callable[[], Iterator[Event]] = self._search_roles
+        self._state: Callable[[], list[Event]] = self._search_roles
         self._ends = {src: Direction(src, shared.max_frame, synced=False) for src in (chunk.src, chunk.dst)}
         forced = [end for end in (chunk.dst, chunk.src) if end.port in shared.ports]
         if forced:
@@ -80,35 +80,37 @@ class Connection:
         """Both directions have ended: nothing more will come."""
         return all(end.closed for end in self._ends.values())
 
-    def feed(self, chunk: Chunk, file: str | None = None) -> Iterator[Event]:
+    def feed(self, chunk: Chunk, file: str | None = None) -> list[Event]:
         """The events that this chunk completes."""
-        self._last = max(self._last, chunk.ts)
+        if chunk.ts > self._last:
+            self._last = chunk.ts
         self._file = file or self._file
         if chunk.opened:
             self._open(chunk)
         self._ends[chunk.src].receive(chunk)
         if chunk.closed:
             self._closed_at = chunk.ts
-        yield from self._counted(self._state())
+        return self._counted(self._state())
 
-    def end(self) -> Iterator[Event]:
+    def end(self) -> list[Event]:
         """The input is over, or the connection is; its session is the last event."""
         for direction in self._ends.values():
             direction.ended = True
-        yield from self._counted(self._state())
+        found = self._counted(self._state())
         if self._state in (self._search_roles, self._detect):
-            yield from self._counted(self._ignore())
+            found += self._counted(self._ignore())
         if self._dialect is not None:
-            yield from self._counted(self._dialect.end(self._closed_at is not None))
-        yield self._session()
+            found += self._counted([*self._dialect.end(self._closed_at is not None)])
+        found.append(self._session())
+        return found
 
-    def _counted(self, events: Iterator[Event]) -> Iterator[Event]:
+    def _counted(self, events: list[Event]) -> list[Event]:
         for event in events:
             if isinstance(event, Exchange):
                 self._exchanges += 1
             else:
                 self._faults += 1
-            yield event
+        return events
 
     # Who is who
 
@@ -119,70 +121,63 @@ class Connection:
             direction.synced = True
 
     def _take_roles(self, client: Endpoint, broker: Endpoint) -> None:
-        self._conn = ConnectionId(client, broker, self._number)
+        self._name(client, broker)
         self._state = self._detect
 
-    def _search_roles(self) -> Iterator[Event]:
+    def _name(self, client: Endpoint, broker: Endpoint) -> None:
+        self._conn = ConnectionId(client, broker, self._number)
+        self._requests, self._responses = self._ends[client], self._ends[broker]
+
+    def _search_roles(self) -> list[Event]:
         """The capture began mid-stream: the end that sends a sure request is the client."""
         for src, direction in self._ends.items():
             if direction.search(_find_any_request, _ROLE_RUN):
                 other = next(end for end in self._ends if end != src)
                 self._take_roles(src, other)
-                yield from self._detect()
-                return
+                return self._detect()
         if sum(end.ledger.undecoded for end in self._ends.values()) > _SEARCH_LIMIT:
-            yield from self._ignore()
+            return self._ignore()
+        return []
 
     def _id(self) -> ConnectionId:
         """The identity, by the best guess while roles are unknown: servers have the lower port."""
         if self._conn is None:
             broker, client = sorted(self._ends, key=lambda end: (end.port, end.host))
-            self._conn = ConnectionId(client, broker, self._number)
+            self._name(client, broker)
+        assert self._conn is not None
         return self._conn
-
-    @property
-    def _requests(self) -> Direction:
-        return self._ends[self._id().client]
-
-    @property
-    def _responses(self) -> Direction:
-        return self._ends[self._id().broker]
 
     # What is spoken
 
-    def _detect(self) -> Iterator[Event]:
+    def _detect(self) -> list[Event]:
         """Wait for the client's first frame, or enough of it, and decide."""
         direction = self._requests
         framer = direction.framer
         if not direction.synced and not direction.search(_find_any_request, _ROLE_RUN):
-            return
+            return []
         head = framer.head(4)
         if len(head) < min(4, framer.waiting):
             # The first request is not in the capture: go on as if it had begun later.
             direction.synced = False
-            yield from self._detect()
-            return
+            return self._detect()
         if len(head) < 4 and not direction.ended and framer.waiting < 12:
-            return
+            return []
         size = int.from_bytes(head, "big", signed=True)
         forced = self._id().broker.port in self._shared.ports
         if len(head) < 4 or not 0 < size <= self._shared.max_frame:
             if forced and framer.waiting:
-                yield from self._speak(Protocol.KAFKA)
-            elif framer.waiting >= 12 or direction.ended:
-                yield from self._ignore()
-            return
+                return self._speak(Protocol.KAFKA)
+            return self._ignore() if framer.waiting >= 12 or direction.ended else []
         amount = min(size, detect.ENOUGH)
         if framer.waiting < 4 + amount and not direction.ended:
-            return
+            return []
         frame = framer.head(4 + amount)[4:]
-        protocol = detect.first_frame_protocol(frame, len(frame) == size)
+        protocol = detect.first_frame_protocol(frame, size)
         if protocol is None and not forced:
-            yield from self._ignore()
-            return
-        yield from self._speak(protocol or Protocol.KAFKA)
+            return self._ignore()
+        return self._speak(protocol or Protocol.KAFKA)
 
-    def _speak(self, protocol: Protocol) -> Iterator[Event]:
+    def _speak(self, protocol: Protocol) -> list[Event]:
         seen = self._opened is not None
         peer = Peer(
             principal="User:ANONYMOUS" if seen else None, security_protocol="PLAINTEXT" if seen else None
@@ -198,49 +193,57 @@ class Connection:
                 self._dialect.begin_with_token()
         self._protocol = protocol if protocol is Protocol.KAFKA07 else Protocol.KAFKA
         self._state = self._converse
-        yield from self._converse()
+        return self._converse()
 
-    def _ignore(self) -> Iterator[Event]:
+    def _ignore(self) -> list[Event]:
         """No Kafka: named by its first bytes, counted, not decoded."""
+        self._id()
         heads = [self._requests.first, self._responses.first]
         named = [name for head in heads if (name := detect.name_protocol(head))]
-        for direction in self._ends.values():
-            direction.give_up()
         self._state = self._discard
+        self._discard()
         if not any(heads):
-            return
+            return []
         self._protocol = named[0] if named else "unknown"
         what = f"it looks like {named[0].upper()}" if named else "its first bytes are no Kafka request"
-        yield self._fault(Reason.NOT_KAFKA, f"not Kafka: {what}", Side.REQUEST, 0, heads[0])
+        return [self._fault(Reason.NOT_KAFKA, f"not Kafka: {what}", Side.REQUEST, 0, heads[0])]
 
-    def _discard(self) -> Iterator[Event]:
+    def _discard(self) -> list[Event]:
         for direction in self._ends.values():
             direction.give_up()
-        return iter(())
+        return []
 
     # The conversation
 
-    def _converse(self) -> Iterator[Event]:
+    def _converse(self) -> list[Event]:
         dialect = self._dialect
         assert dialect is not None
         dialect.file = self._file
-        asked = False
-        for found in self._requests.frames(dialect.find_request):
+        events: list[Event] = []
+        requests, responses = self._requests, self._responses
+        if asked := requests.frames(dialect.find_request):
+            self._read(asked, requests, Side.REQUEST, dialect.request, events)
+            responses.retry()
+        if answered := responses.frames(dialect.find_response):
+            self._read(answered, responses, Side.RESPONSE, dialect.response, events)
+        return events
+
+    def _read(
+        self,
+        frames: list[RawFrame | Gap | BadSize],
+        direction: Direction,
+        side: Side,
+        tell: Callable[[RawFrame], list[Exchange | Fault]],
+        events: list[Event],
+    ) -> None:
+        assert self._dialect is not None
+        for found in frames:
             if isinstance(found, RawFrame):
-                self._requests.ledger.decoded += found.size - found.lost
-                asked = True
-                yield from dialect.request(found)
+                direction.ledger.decoded += found.size - found.lost
+                events += tell(found)
             else:
-                yield self._broken(found, Side.REQUEST)
-        if asked:
-            self._responses.retry()
-        for found in self._responses.frames(dialect.find_response):
-            if isinstance(found, RawFrame):
-                self._responses.ledger.decoded += found.size - found.lost
-                yield from dialect.response(found)
-            else:
-                dialect.gap(Side.RESPONSE)
-                yield self._broken(found, Side.RESPONSE)
+                self._dialect.gap(side)
+                events.append(self._broken(found, side))
 
     def _decode(self, frame: Frame) -> Decoded:
         return self._accounted(frame, decode_body(frame))
@@ -299,9 +302,10 @@ class Connection:
         )
 
     def _session(self) -> Session:
+        conn = self._id()
         requests, responses = self._requests.ledger, self._responses.ledger
         return Session(
-            conn=self._id(),
+            conn=conn,
             opened=self._opened,
             closed=self._closed_at,
             first=self._first,

@@ -42,8 +42,12 @@ def name_protocol(head: bytes) -> str | None:
     return next((name for signature, name in _SIGNATURES if head.startswith(signature)), None)
 
 
-def first_frame_protocol(frame: bytes, whole: bool) -> Protocol | None:
-    """What a connection speaks whose client's first frame this is; `whole` is False for a prefix of it."""
+def first_frame_protocol(frame: bytes, size: int) -> Protocol | None:
+    """What a connection speaks whose client's first frame, of `size` bytes, this is, or a prefix of it."""
+    whole = len(frame) == size
+    if not whole and kafka07.begins_like_request(frame, size):
+        # Asked first: for a prefix the header below has little to prove, and no 0.8 request passes this.
+        return Protocol.KAFKA07
     header = maybe_request_header(frame)
     if header is not None and _is_kafka(frame, header, whole):
         return Protocol.KAFKA

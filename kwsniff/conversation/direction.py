@@ -5,7 +5,7 @@ Knows nothing of Kafka; the finder that it is given does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from kwsniff.conversation.framer import BadSize, Framer, Gap, RawFrame
 from kwsniff.conversation.resync import RUN_LIMIT, Found
@@ -42,23 +42,28 @@ class Direction:
         self.closed = self.closed or chunk.closed
         self.ended = self.ended or chunk.closed
 
-    def frames(self, find: Finder) -> Iterator[RawFrame | Gap | BadSize]:
+    def frames(self, find: Finder) -> list[RawFrame | Gap | BadSize]:
         """What can be read now: frames, and what broke the row of them."""
-        while True:
-            if not self.synced and not self.search(find):
-                return
-            found = self.framer.maybe_frame()
-            if found is None:
+        if self.synced and not self.framer.ready and not self.ended:
+            return []
+        found: list[RawFrame | Gap | BadSize] = []
+        while self.synced or self.search(find):
+            found += self.framer.cut()
+            if not found or isinstance(found[-1], RawFrame):
+                self._end_inside(found)
                 break
-            if not isinstance(found, RawFrame):
-                self._lose_boundary(found)
-            yield found
-        if self.ended and self.framer.waiting:
-            rest = self.framer.maybe_rest()
-            if isinstance(rest, RawFrame):
-                yield rest
-            else:
-                self.ledger.undecoded += self.framer.skip(self.framer.waiting)
+            self._lose_boundary(found[-1])
+        return found
+
+    def _end_inside(self, found: list[RawFrame | Gap | BadSize]) -> None:
+        """Where the stream ends inside a frame, what there is of it is the last one."""
+        if not self.ended or not self.framer.waiting:
+            return
+        rest = self.framer.maybe_rest()
+        if isinstance(rest, RawFrame):
+            found.append(rest)
+        else:
+            self.ledger.undecoded += self.framer.skip(self.framer.waiting)
 
     def search(self, find: Finder, limit: int = RUN_LIMIT) -> bool:
         """Look for the next boundary; True when reading stands at one. limit: bytes that may wait for it."""

@@ -14,6 +14,8 @@ from kwsniff.model import Body, Endpoint, FetchedPartition, Frame
 FETCH = 1
 _LIMIT = 10_000
 _NEW_SESSION_EPOCH, _FINAL_EPOCH = 0, -1
+_NO_SESSION = bytes(4) + b"\xff\xff\xff\xff"
+"""sessionId 0, sessionEpoch -1: behind replicaId (until v14), three int32 and isolationLevel."""
 _SESSION_ERRORS = {70, 71, 106}
 """FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR."""
 
@@ -28,6 +30,8 @@ class FetchSessions:
 
     def fetched(self, request: Frame, response: Frame | None) -> tuple[FetchedPartition, ...] | None:
         """What an incremental Fetch reads; None for a Fetch that names its partitions itself."""
+        if _without_session(request):
+            return None
         body = request.body
         if body is None or "sessionEpoch" not in body:
             return None
@@ -48,6 +52,12 @@ class FetchSessions:
         if len(self._sessions) > _LIMIT:
             self._sessions.popitem(last=False)
         return None if full else tuple(partitions.values())
+
+
+def _without_session(request: Frame) -> bool:
+    """Whether a Fetch neither has nor wants a session. Read from its bytes: most need no body for it."""
+    at = request.body_at + (17 if (request.version or 0) < 15 else 13)
+    return request.body_at >= 0 and request.raw[at : at + 8] == _NO_SESSION
 
 
 def _update(partitions: _Partitions, body: Body) -> None:

@@ -10,14 +10,20 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from kwsniff.compiled import compiled
 from kwsniff.model import Chunk
+
+_cut = compiled("kwsniff.conversation._cut")
 
 _SIZE = struct.Struct(">i")
 
 
-class RawFrame(NamedTuple):
+class RawFrame(Struct, frozen=True, gc=False):
     """A frame as cut from the stream. `data` ends at the first lost byte; `size` counts the prefix too."""
 
     data: bytes
@@ -81,11 +87,42 @@ class Framer:
         """Bytes received (or lost) and not yet read."""
         return self._end - self._at
 
+    @property
+    def ready(self) -> bool:
+        """Whether enough has come for the next frame, or to see that there is none."""
+        return self._end >= self._need
+
     def receive(self, chunk: Chunk) -> None:
         self._end += chunk.lost
         if chunk.data:
             self._pieces.append(_Piece(self._end, chunk.data, chunk.ts, chunk.packet))
             self._end += len(chunk.data)
+
+    def cut(self) -> list[RawFrame | Gap | BadSize]:
+        """All that can be read now. A Gap or BadSize comes last: where to go on behind it is not known."""
+        found: list[RawFrame | Gap | BadSize] = []
+        if _cut is not None:
+            self._cut_first_piece(found)
+        while (frame := self.maybe_frame()) is not None:
+            found.append(frame)
+            if not isinstance(frame, RawFrame):
+                break
+        return found
+
+    def _cut_first_piece(self, found: list[Any]) -> None:
+        """The frames that lie whole in the first piece: nearly all of them, where frames are small."""
+        first = self._pieces[0] if self._pieces else None
+        if _cut is None or first is None or first.offset > self._at:
+            return
+        begin = self._at - first.offset
+        end = _cut.cut(
+            first.data, begin, first.offset, first.ts, first.packet, self._max_frame, RawFrame, found
+        )
+        if end == len(first.data):
+            self._pieces.popleft()
+        if end > begin:
+            self._at = first.offset + end
+            self._need = self._at + 4
 
     def maybe_frame(self) -> RawFrame | Gap | BadSize | None:
         """The next frame, or what stands in its way; None: more bytes are needed."""
@@ -102,7 +139,7 @@ class Framer:
     def maybe_rest(self) -> RawFrame | Gap | BadSize | None:
         """At the stream's end: the frame that the end cut off, if at least its size was seen."""
         size = self._size() if self.waiting >= 4 else None
-        return self._cut(size)._replace(cut_off=True) if isinstance(size, int) else size
+        return replace(self._cut(size), cut_off=True) if isinstance(size, int) else size
 
     def head(self, length: int) -> bytes:
         """Up to `length` unread bytes, as far as they are without a gap."""

@@ -7,15 +7,21 @@ be a header is None or a reason, never an exception: on this path every byte is 
 from __future__ import annotations
 
 import struct
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from kwsniff import wire
+from kwsniff.compiled import compiled
 
 _FIXED = struct.Struct(">hhi")
 _LENGTH = struct.Struct(">h")
 _CORRELATION = struct.Struct(">i")
 PRODUCE = 0
+_NONE, _UNUSUAL = 255, 254
+
+_cut = compiled("kwsniff.conversation._cut")
+_client_ids: dict[bytes, str] = {}
+"""Client ids as they were read, a thousand at most: a connection has one, an input has few."""
 
 
 class RequestHeader(NamedTuple):
@@ -33,6 +39,15 @@ class RequestHeader(NamedTuple):
 
 def maybe_request_header(frame: bytes) -> RequestHeader | None:
     """The header of a request frame (without size prefix); None where the bytes cannot be one."""
+    if _cut is not None:
+        found = _cut.request_header(frame, _client_ids, _first_flexible())
+        if found is not None:
+            return RequestHeader._make(found)
+    return plain_request_header(frame)
+
+
+def plain_request_header(frame: bytes) -> RequestHeader | None:
+    """The specification of `maybe_request_header`, and its way with all that is unusual."""
     if len(frame) < 8:
         return None
     api, version, correlation_id = _FIXED.unpack_from(frame)
@@ -78,6 +93,19 @@ def acks(frame: bytes, header: RequestHeader) -> int | None:
     if at is None or at + 2 > len(frame):
         return None
     return int(_LENGTH.unpack_from(frame, at)[0])
+
+
+@cache
+def _first_flexible() -> bytes:
+    """Of each API key the first version whose request header is version 2."""
+    return bytes(_first_flexible_of(api) for api in range(128))
+
+
+def _first_flexible_of(api: int) -> int:
+    message = wire.request_of(api)
+    if message is None or wire.header_versions(api, 0)[0] == 0:
+        return _UNUSUAL
+    return _NONE if message.flexible is None else message.flexible.min
 
 
 @lru_cache(maxsize=4096)

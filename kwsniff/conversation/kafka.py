@@ -6,7 +6,7 @@ Reads headers, matches answers, and follows what the conversation tells about it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -71,39 +71,35 @@ class KafkaDialect:
         """A 0.9 client's GSSAPI: bare tokens from the first byte, no handshake (WIRE: SASL, third way)."""
         self._begin_sasl("GSSAPI", bare=True)
 
-    def request(self, raw: RawFrame) -> Iterator[Exchange | Fault]:
+    def request(self, raw: RawFrame) -> list[Exchange | Fault]:
         header = maybe_request_header(raw.data)
         if self._bare_tokens and not self._ends_tokens(raw, header):
-            yield from self._pairs(self._matcher.request(self._token(raw, Side.REQUEST), self.peer, True))
-            return
+            return self._exchanges(self._matcher.request(self._token(raw, Side.REQUEST), self.peer, True))
         if header is None:
-            yield self._headless(raw, Side.REQUEST)
-            return
+            return [self._headless(raw, Side.REQUEST)]
         frame = self._frame(raw, Side.REQUEST, header.api, header.version)
         frame.correlation_id, frame.client_id, frame.body_at = header[2:]
         self._bare_tokens = False
         self._client_ids.add(header.client_id)
         due = not (header.api == PRODUCE and acks(raw.data, header) == 0)
-        yield from self._pairs(self._matcher.request(frame, self.peer, due))
+        found = self._exchanges(self._matcher.request(frame, self.peer, due))
         if learn := _LEARN_FROM_REQUEST.get(header.api):
             learn(self, frame)
+        return found
 
-    def response(self, raw: RawFrame) -> Iterator[Exchange | Fault]:
-        if raw.lost and len(raw.data) < 4:
-            self._matcher.gap()
-            yield self._headless(raw, Side.RESPONSE)
-            return
-        if len(raw.data) < 4 and not self._bare_tokens:
-            yield self._headless(raw, Side.RESPONSE)
-            return
-        yield from self._pairs(self._matcher.response(raw))
+    def response(self, raw: RawFrame) -> list[Exchange | Fault]:
+        if len(raw.data) < 4 and (raw.lost or not self._bare_tokens):
+            if raw.lost:
+                self._matcher.gap()
+            return [self._headless(raw, Side.RESPONSE)]
+        return self._exchanges(self._matcher.response(raw))
 
     def gap(self, side: Side) -> None:
         if side is Side.RESPONSE:
             self._matcher.gap()
 
-    def end(self, closed: bool) -> Iterator[Exchange]:
-        yield from self._pairs(self._matcher.end(closed))
+    def end(self, closed: bool) -> list[Exchange | Fault]:
+        return self._exchanges(self._matcher.end(closed))
 
     def find_request(self, run: bytes, starts: list[int], ended: bool) -> resync.Found:
         return resync.find_request(run, starts, self._client_ids, strict=False, ended=ended)
@@ -118,22 +114,25 @@ class KafkaDialect:
             return resync.Found(at, at) if at < len(run) else found
         return found
 
-    def _pairs(self, pairs: Iterator[Pair]) -> Iterator[Exchange]:
-        for request, raw, outcome, peer in pairs:
-            response = None if raw is None else self._response_frame(raw, request)
-            if request is not None and response is not None:
-                if learn := _LEARN_FROM_RESPONSE.get(request.api):
-                    learn(self, response)
-                self._topic_names.learn(response)
-            yield Exchange(
-                request,
-                response,
-                outcome,
-                self._conn,
-                peer or self.peer,
-                fetched=self._fetched(request, response),
-                topic_names=self._topic_names,
-            )
+    def _exchanges(self, pairs: Iterable[Pair]) -> list[Exchange | Fault]:
+        return [self._exchange(pair) for pair in pairs] if pairs else []
+
+    def _exchange(self, pair: Pair) -> Exchange:
+        request, raw = pair.request, pair.response
+        response = None if raw is None else self._response_frame(raw, request)
+        if request is not None and response is not None:
+            if learn := _LEARN_FROM_RESPONSE.get(request.api):
+                learn(self, response)
+            self._topic_names.learn(response)
+        return Exchange(
+            request,
+            response,
+            pair.outcome,
+            self._conn,
+            pair.peer or self.peer,
+            fetched=self._fetched(request, response),
+            topic_names=self._topic_names,
+        )
 
     def _fetched(self, request: Frame | None, response: Frame | None) -> tuple[FetchedPartition, ...] | None:
         if request is None or request.api != FETCH or (request.version or 0) < 7:
@@ -141,23 +140,25 @@ class KafkaDialect:
         return self._fetch_sessions.fetched(request, response)
 
     def _frame(self, raw: RawFrame, side: Side, api: int, version: int | None) -> Frame:
+        # Positional: every frame passes here, and keywords cost a third of it.
         return Frame(
-            ts=raw.ts,
-            conn=self._conn,
-            side=side,
-            raw=raw.data,
-            api=api,
-            version=version,
-            correlation_id=None,
-            client_id=None,
-            body_at=0,
-            decoder=self._decode,
-            end=raw.end,
-            packet=raw.packet,
-            size=raw.size,
-            lost=raw.lost,
-            cut_off=raw.cut_off,
-            file=self.file,
+            raw.ts,
+            self._conn,
+            side,
+            raw.data,
+            api,
+            version,
+            None,
+            None,
+            0,
+            self._decode,
+            Protocol.KAFKA,
+            raw.end,
+            raw.packet,
+            raw.size,
+            raw.lost,
+            raw.cut_off,
+            self.file,
         )
 
     def _response_frame(self, raw: RawFrame, request: Frame | None) -> Frame:

@@ -6,7 +6,7 @@ There are no ids and no versions; answers come in the order of the questions.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 from kwsniff.conversation import resync
@@ -29,36 +29,36 @@ class Kafka07Dialect:
         self._early: deque[RawFrame] = deque()
         self._gap = False
 
-    def request(self, raw: RawFrame) -> Iterator[Exchange | Fault]:
+    def request(self, raw: RawFrame) -> list[Exchange | Fault]:
         if len(raw.data) < 2:
-            yield self._headless(raw, Side.REQUEST)
-            return
+            return [self._headless(raw, Side.REQUEST)]
         frame = self._frame(raw, Side.REQUEST, int.from_bytes(raw.data[:2], "big", signed=True))
         if not kafka07.expects_response(frame.api):
-            yield self._exchange(frame, None, Outcome.NO_ACK)
-        elif self._early:
-            yield self._answered(frame, self._early.popleft())
-        else:
-            self._asked.append(frame)
+            return [self._exchange(frame, None, Outcome.NO_ACK)]
+        if self._early:
+            return [self._answered(frame, self._early.popleft())]
+        self._asked.append(frame)
+        return []
 
-    def response(self, raw: RawFrame) -> Iterator[Exchange | Fault]:
+    def response(self, raw: RawFrame) -> list[Exchange | Fault]:
         if self._asked:
-            yield self._answered(self._asked.popleft(), raw)
-        else:
-            self._early.append(raw)
+            return [self._answered(self._asked.popleft(), raw)]
+        self._early.append(raw)
+        return []
 
     def gap(self, _: Side) -> None:
         """Order is all there is: after a gap nothing tells which answer belongs to which question."""
         self._gap = True
 
-    def end(self, closed: bool) -> Iterator[Exchange]:
+    def end(self, closed: bool) -> list[Exchange | Fault]:
         outcome = Outcome.CLOSED if closed and not self._gap else Outcome.LOST
-        for frame in self._asked:
-            yield self._exchange(frame, None, outcome)
+        found: list[Exchange | Fault] = [self._exchange(frame, None, outcome) for frame in self._asked]
         for raw in self._early:
-            yield self._exchange(None, self._frame(raw, Side.RESPONSE, -1), Outcome.UNMATCHED)
+            response = self._frame(raw, Side.RESPONSE, -1)
+            found.append(self._exchange(None, response, Outcome.UNMATCHED))
         self._asked.clear()
         self._early.clear()
+        return found
 
     def find_request(self, run: bytes, starts: list[int], _: bool) -> resync.Found:
         return resync.find_request07(run, starts)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from kwsniff.conversation.framer import RawFrame
 from kwsniff.conversation.headers import correlation_id
@@ -20,18 +22,19 @@ EARLY_LIMIT = 1000
 """Responses that may wait for their requests."""
 UNASKED_LIMIT = 256 * 1024
 """Bytes of acks=0 requests that wait for the next answer, to see whether one of their own comes."""
+_NOTHING: list[Any] = []
 _TOLERANCE = 1_000_000_000
 """ns that a response may be older than its request and still be its answer (two capture queues)."""
 
 
-class Pair(NamedTuple):
+class Pair(Struct, frozen=True, gc=False):
     request: Frame | None
     response: RawFrame | None
     outcome: Outcome
     peer: Peer | None
 
 
-class _Waiting(NamedTuple):
+class _Waiting(Struct, frozen=True, gc=False, eq=False):
     number: int
     frame: Frame
     peer: Peer
@@ -45,10 +48,12 @@ class Matcher:
         self._answers = answers
         self._number = 0
         self._waiting: OrderedDict[int, _Waiting] = OrderedDict()
-        self._by_id: dict[int | None, deque[int]] = {}
+        self._by_id: dict[int | None, list[_Waiting]] = {}
         self._early: deque[RawFrame] = deque()
         self._sent_before_gap = 0
         self._unasked = 0
+        self._ordered = 0
+        """How many wait that are matched by order, or need no answer: while there are none, ids do."""
 
     @property
     def waiting_ids(self) -> list[int]:
@@ -57,36 +62,36 @@ class Matcher:
 
     def answers_waiting(self, frame: bytes) -> bool:
         """Whether the bytes decode as the answer to a waiting request with their correlation id."""
-        numbers = self._by_id.get(correlation_id(frame), ())
-        return any(self._answers(self._waiting[number].frame, frame) for number in numbers)
+        same_id = self._by_id.get(correlation_id(frame), ())
+        return any(self._answers(waiting.frame, frame) for waiting in same_id)
 
-    def request(self, frame: Frame, peer: Peer, due: bool) -> Iterator[Pair]:
+    def request(self, frame: Frame, peer: Peer, due: bool) -> list[Pair]:
         """A request was sent. due: an answer is to come; one may come even where it is not (mock brokers)."""
-        for place, raw in enumerate(self._early):
-            if self._is_early_answer(frame, raw):
-                for _ in range(place):
-                    yield Pair(None, self._early.popleft(), Outcome.UNMATCHED, None)
-                self._early.popleft()
-                yield Pair(frame, raw, Outcome.ANSWERED if due else Outcome.NO_ACK, peer)
-                return
+        if self._early and (found := self._early_answer(frame, peer, due)):
+            return found
         self._number += 1
-        self._waiting[self._number] = _Waiting(self._number, frame, peer, due)
-        self._by_id.setdefault(frame.correlation_id, deque()).append(self._number)
-        if not due:
-            yield from self._let_go(frame)
+        waiting = self._waiting[self._number] = _Waiting(self._number, frame, peer, due)
+        self._by_id.setdefault(frame.correlation_id, []).append(waiting)
+        if due and frame.protocol is Protocol.KAFKA:
+            return _NOTHING
+        self._ordered += 1
+        return _NOTHING if due else self._let_go(frame)
 
-    def response(self, raw: RawFrame) -> Iterator[Pair]:
+    def response(self, raw: RawFrame) -> list[Pair]:
         """A response came."""
         waiting = self._asked(raw)
         if waiting is None:
             self._early.append(raw)
             if len(self._early) > EARLY_LIMIT:
-                yield Pair(None, self._early.popleft(), Outcome.UNMATCHED, None)
-            return
-        yield from self._unmatched()
+                return [Pair(None, self._early.popleft(), Outcome.UNMATCHED, None)]
+            return _NOTHING
+        found = list(self._unmatched()) if self._early else []
         self._remove(waiting)
-        yield from self._passed_over(waiting)
-        yield Pair(waiting.frame, raw, Outcome.ANSWERED if waiting.due else Outcome.NO_ACK, waiting.peer)
+        if self._ordered or self._sent_before_gap:
+            found += self._passed_over(waiting)
+        outcome = Outcome.ANSWERED if waiting.due else Outcome.NO_ACK
+        found.append(Pair(waiting.frame, raw, outcome, waiting.peer))
+        return found
 
     def gap(self) -> None:
         """Responses were lost: requests sent so far may stay without an answer."""
@@ -103,20 +108,19 @@ class Matcher:
         self._by_id.clear()
 
     def _asked(self, raw: RawFrame) -> _Waiting | None:
-        numbers = self._by_id.get(correlation_id(raw.data), ())
-        head = next(iter(self._waiting.values()), None)
-        if head is not None and head.frame.protocol is not Protocol.KAFKA:
-            by_id = bool(numbers) and self.answers_waiting(raw.data)
-            if not by_id:
+        same_id = self._by_id.get(correlation_id(raw.data))
+        if self._ordered:
+            head = next(iter(self._waiting.values()))
+            if head.frame.protocol is not Protocol.KAFKA and not (same_id and self.answers_waiting(raw.data)):
                 return head
-        if not numbers:
+        if same_id is None:
             return None
-        if len(numbers) > 1:
+        if len(same_id) > 1:
             # A repeated id: a broker skips what it cannot read, so the first that fits is the one.
-            for number in numbers:
-                if self._fits(self._waiting[number].frame, raw):
-                    return self._waiting[number]
-        return self._waiting[numbers[0]]
+            for waiting in same_id:
+                if self._fits(waiting.frame, raw):
+                    return waiting
+        return same_id[0]
 
     def _fits(self, frame: Frame, raw: RawFrame) -> bool:
         return frame.body is not None and (raw.lost > 0 or self._answers(frame, raw.data))
@@ -128,14 +132,26 @@ class Matcher:
             return False
         return raw.lost > 0 or self._answers(frame, raw.data)
 
+    def _early_answer(self, frame: Frame, peer: Peer, due: bool) -> list[Pair]:
+        for place, raw in enumerate(self._early):
+            if self._is_early_answer(frame, raw):
+                found = [Pair(None, self._early.popleft(), Outcome.UNMATCHED, None) for _ in range(place)]
+                self._early.popleft()
+                outcome = Outcome.ANSWERED if due else Outcome.NO_ACK
+                return [*found, Pair(frame, raw, outcome, peer)]
+        return []
+
     def _remove(self, waiting: _Waiting) -> None:
         del self._waiting[waiting.number]
         if not waiting.due:
             self._unasked -= waiting.frame.size
-        numbers = self._by_id[waiting.frame.correlation_id]
-        numbers.remove(waiting.number)
-        if not numbers:
+        if not waiting.due or waiting.frame.protocol is not Protocol.KAFKA:
+            self._ordered -= 1
+        same_id = self._by_id[waiting.frame.correlation_id]
+        if len(same_id) == 1:
             del self._by_id[waiting.frame.correlation_id]
+        else:
+            same_id.remove(waiting)
 
     def _unmatched(self) -> Iterator[Pair]:
         while self._early:
@@ -154,16 +170,18 @@ class Matcher:
             outcome = Outcome.LOST if _must_be_answered(waiting) else Outcome.NO_ACK
             yield Pair(waiting.frame, None, outcome, waiting.peer)
 
-    def _let_go(self, frame: Frame) -> Iterator[Pair]:
+    def _let_go(self, frame: Frame) -> list[Pair]:
         """Keep only so many requests that need no answer in the hope of one."""
+        found: list[Pair] = []
         self._unasked += frame.size
         while self._unasked > UNASKED_LIMIT:
             oldest = next((found for found in self._waiting.values() if not found.due), None)
             if oldest is None:
                 self._unasked = 0
-                return
+                break
             self._remove(oldest)
-            yield Pair(oldest.frame, None, Outcome.NO_ACK, oldest.peer)
+            found.append(Pair(oldest.frame, None, Outcome.NO_ACK, oldest.peer))
+        return found
 
 
 def _must_be_answered(waiting: _Waiting) -> bool:

@@ -17,7 +17,9 @@ class TopicNames(dict[str, tuple[int, str]]):
 
     def learn(self, response: Frame) -> None:
         message = wire.response_of(response.api)
-        if message is None or response.version is None or response.body is None:
+        if message is None or response.version is None:
+            return
+        if not walk.teaches_topics(message.name, response.version) or response.body is None:
             return
         for topic_id, name in walk.learned_topics(message.name, response.version, response.body):
             told = self.get(topic_id)

@@ -28,6 +28,7 @@ __all__ = [
     "NAMES",
     "RecordField",
     "Scan",
+    "begins_like_request",
     "decode_message_set",
     "decode_request",
     "decode_response",
@@ -226,6 +227,25 @@ def looks_like_request(frame: bytes) -> bool:
     return bool(entries) and all(_plausible(entry) for entry in entries)
 
 
+def begins_like_request(head: bytes, size: int) -> bool:
+    """The same of a frame of `size` bytes of which only the first 64 KiB or so are at hand: its first entry."""
+    read = _Reader(head)
+    try:
+        type_ = read.number(_INT16, "type")
+        many = type_ in (MULTIFETCH, MULTIPRODUCE) and read.number(_INT16, "count") > 0
+        if type_ == MULTIFETCH:
+            return many and _plausible(_read_fetch(read))
+        if type_ != PRODUCE and not many:
+            return False
+        entry = {"topic": read.string("topic"), "partition": read.number(_INT32, "partition")}
+        set_size = read.number(_INT32, "messageSet")
+    except DecodeError:
+        return False
+    room = size - read.at
+    entry["messageSet"] = head[read.at : read.at + max(set_size, 0)]
+    return (set_size <= room if many else set_size == room) and _plausible(entry, allow_partial=True)
+
+
 def _entries(body: Body) -> list[Body]:
     """The entries of a request of many, or the one that the body is."""
     for many in ("produces", "fetches"):
@@ -234,13 +254,13 @@ def _entries(body: Body) -> list[Body]:
     return [body]
 
 
-def _plausible(entry: Body) -> bool:
+def _plausible(entry: Body, allow_partial: bool = False) -> bool:
     if entry["topic"] is None or not _TOPIC.fullmatch(entry["topic"]):
         return False
     if "messageSet" in entry:
         if entry["partition"] < -1:
             return False
-        messages = Scan(entry["messageSet"], allow_partial=False)
+        messages = Scan(entry["messageSet"], allow_partial=allow_partial)
         return bool(entry["messageSet"]) and all(
             not isinstance(one, DecodeError) and one.header["crcValid"] for one in messages
         )

@@ -81,6 +81,18 @@ def learned_topics(name: str, version: int, body: Body) -> list[tuple[str, str]]
     return list(learned)
 
 
+@lru_cache(maxsize=8192)
+def teaches_topics(name: str, version: int) -> bool:
+    """Whether a body may tell both id and name of a topic: only then `learned_topics` is worth its body."""
+    return _tells_both(_plan("topic ids", name, version, None))
+
+
+def _tells_both(node: _Node | None) -> bool:
+    if node is None:
+        return False
+    return any(bool(node.topic) if below is None else _tells_both(below) for _, _, below in node.parts)
+
+
 def errors(name: str, version: int, body: Body) -> list[FoundError]:
     """Every error code that is not 0 (NONE)."""
     return [
