@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
+from typing import Protocol as Protocol_
 
 from msgspec import Struct, field
 
@@ -86,6 +87,30 @@ class Chunk(Struct, frozen=True, gc=False):
     """The connection's handshake was seen here; src is the client (who sent the SYN)."""
     session: int = 0
     """Counts the sessions of this pair of endpoints in the input, from 0."""
+
+
+class Run(Protocol_):
+    """Chunks of one direction that follow one another, not yet cut apart: what a compiled scan gives."""
+
+    slot: Any
+    """Belongs to who reads the session; None at first."""
+
+    @property
+    def src(self) -> Endpoint: ...
+    @property
+    def dst(self) -> Endpoint: ...
+    @property
+    def size(self) -> int:
+        """Bytes of data."""
+
+    @property
+    def latest(self) -> int:
+        """The highest time in it."""
+
+    def chunks(self) -> list[Chunk]: ...
+    def data(self) -> bytes: ...
+    def mark(self, offset: int) -> tuple[int, int]:
+        """ts and packet of the byte at `offset`."""
 
 
 class Side(StrEnum):

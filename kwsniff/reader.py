@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 
 from kwsniff.capture.files import open_capture
 from kwsniff.capture.link import LinkDecoder
+from kwsniff.capture.scan import scanner
 from kwsniff.capture.tcp import Reassembler
 from kwsniff.conversation.connection import DEFAULT_MAX_FRAME, Connection, Event, Shared
 from kwsniff.conversation.recorded import with_records
 from kwsniff.errors import CaptureError, ConfigError, NotACapture
-from kwsniff.model import Chunk, Decoded, Endpoint, Exchange, Fault, Session
+from kwsniff.model import Chunk, Decoded, Endpoint, Exchange, Fault, Run, Session
 from kwsniff.output import jsonl
 from kwsniff.policy.expression import Expression, compile_filter
 
@@ -28,7 +29,7 @@ WINDOW = 10 * NS
 WINDOW_EVENTS = 10_000
 WINDOW_BYTES = 32 * 1024 * 1024
 """Frame bytes that may wait for their turn: memory is worth more than order."""
-_ROTATION = 5 * NS
+_ROTATION = 60 * NS
 """A file that begins within this time behind the last packet of the one before continues it."""
 
 Progress = Callable[[int, int | None], None]
@@ -105,19 +106,34 @@ class Conversations:
         self._shared = Shared(max_frame=options.max_frame, ports=frozenset(options.port))
         self._connections: dict[tuple[Endpoint, Endpoint], Connection] = {}
 
-    def feed(self, chunk: Chunk, file: str | None) -> list[Event]:
-        src, dst = chunk.src, chunk.dst
-        key = (src, dst) if src <= dst else (dst, src)
-        connection = self._connections.get(key)
-        if connection is None:
-            if chunk.closed and not chunk.data and not chunk.lost:
-                return []
-            connection = self._connections[key] = Connection(chunk, self._shared)
-        found = connection.feed(chunk, file)
-        if chunk.closed and connection.finished:
-            del self._connections[key]
+    def feed(self, item: Chunk | Run, file: str | None) -> list[Event]:
+        if not isinstance(item, Chunk):
+            connection = item.slot
+            if connection is None:
+                chunk = item.chunks()[0]
+                connection = item.slot = self._connection(chunk)
+            found: list[Event] = connection.feed_run(item, file)
+            return found
+        if item.closed and not item.data and not item.lost and self._key(item) not in self._connections:
+            return []
+        connection = self._connection(item)
+        found = connection.feed(item, file)
+        if item.closed and connection.finished:
+            del self._connections[self._key(item)]
             found += connection.end()
         return found
+
+    def _connection(self, chunk: Chunk) -> Connection:
+        key = self._key(chunk)
+        connection = self._connections.get(key)
+        if connection is None:
+            connection = self._connections[key] = Connection(chunk, self._shared)
+        return connection
+
+    @staticmethod
+    def _key(chunk: Chunk) -> tuple[Endpoint, Endpoint]:
+        src, dst = chunk.src, chunk.dst
+        return (src, dst) if src <= dst else (dst, src)
 
     def end(self) -> Iterator[list[Event]]:
         connections, self._connections = self._connections, {}
@@ -133,6 +149,7 @@ class _Input:
     done: int = 0
     total: int | None = None
     last: int | None = None
+    file: str | None = None
     bad: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -155,19 +172,19 @@ class _Input:
     def _file(self, path: str) -> Iterator[list[Event]]:
         report = self.options.progress
         with open_capture(path) as capture:
-            first = True
-            for packet in capture:
-                if first:
-                    yield from self._begin(packet.ts)
-                    first = False
-                segment = self.links.decode(packet)
-                if segment is not None:
-                    for chunk in self.streams.feed(segment):
-                        if found := self.conversations.feed(chunk, path):
+            scan = scanner(capture)
+            first = scan.first()
+            if first is not None:
+                yield from self._begin(first)
+            try:
+                for items in scan.batches(self.links, self.streams):
+                    for item in items:
+                        if found := self.conversations.feed(item, path):
                             yield found
-                self.last = packet.ts
-                if report is not None and packet.number % 1024 == 0:
-                    report(self.done + capture.bytes_read, self.total)
+                    if report is not None:
+                        report(self.done + capture.bytes_read, self.total)
+            finally:
+                self.last = scan.last if scan.last is not None else self.last
             self.done += capture.bytes_read
 
     def _begin(self, ts: int) -> Iterator[list[Event]]:
@@ -177,9 +194,9 @@ class _Input:
 
     def _flush(self) -> Iterator[list[Event]]:
         for chunk in self.streams.flush():
-            yield self.conversations.feed(chunk, None)
+            yield self.conversations.feed(chunk, self.file)
         yield from self.conversations.end()
-        self.links, self.streams = LinkDecoder(), Reassembler()
+        self.links, self.streams = LinkDecoder(), self.streams.successor()
 
     def _broken(self, error: CaptureError) -> Fault:
         return Fault(

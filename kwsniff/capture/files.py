@@ -61,11 +61,9 @@ class PacketReader:
     def __init__(self, source: Source) -> None:
         self._source = source
         self.file = source.name
-        self._parser = self._choose()
-        self._parsed = self._parser.parse(source.data)
-        while not self._parser.started:
-            self._bring(self._parsed)
-            self._parsed = self._parser.parse(source.data)
+        self.parser = self._choose()
+        while not self.parser.started:
+            self.bring(self.parser.parse(source.data))
 
     @property
     def bytes_read(self) -> int:
@@ -83,11 +81,16 @@ class PacketReader:
     def read_batches(self) -> Iterator[list[Packet]]:
         """The packets in lists, as they come out of one read: cheaper than one by one."""
         while True:
-            if self._parsed.packets:
-                yield self._parsed.packets
-            if not self._bring(self._parsed):
+            parsed = self.parser.parse(self.window)
+            if parsed.packets:
+                yield parsed.packets
+            if not self.bring(parsed):
                 return
-            self._parsed = self._parser.parse(self._source.data)
+
+    @property
+    def window(self) -> bytes:
+        """The bytes at hand: what `parser` parses next, as far as it was read."""
+        return self._source.data
 
     def close(self) -> None:
         self._source.close()
@@ -125,11 +128,11 @@ class PacketReader:
             text = f"not a capture: {next(known, 'its first bytes are ' + head[:8].hex(' '))}; {_ACCEPTED}"
         return NotACapture(text, file=self.file, reason=reason)
 
-    def _bring(self, parsed: Parsed) -> bool:
-        """Bring the bytes for the step after `parsed`. False where the input ends well."""
+    def bring(self, parsed: Parsed) -> bool:
+        """Bring the bytes for the step after `parsed`. False where the input ends well; raises as iteration
+        does."""
         source = self._source
         source.advance(parsed.used, 0)
-        self._parsed = Parsed([], 0, parsed.need, parsed.skip, parsed.fault)
         if parsed.fault is not None:
             raise self._error(Reason.CAPTURE_CORRUPT, parsed.fault)
         if source.skip(parsed.skip) if parsed.skip else source.advance(0, parsed.need):
@@ -146,7 +149,7 @@ class PacketReader:
         return False
 
     def _error(self, reason: Reason, message: str) -> CaptureError:
-        offset, packet = self._source.offset, self._parser.count + 1
-        if self._parser.started:
+        offset, packet = self._source.offset, self.parser.count + 1
+        if self.parser.started:
             return CaptureError(message, file=self.file, packet=packet, offset=offset, reason=reason)
         return NotACapture(f"unreadable header: {message}", file=self.file, offset=offset, reason=reason)

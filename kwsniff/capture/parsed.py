@@ -29,4 +29,9 @@ class Parser(Protocol):
     started: bool
     """The file's header was read and found good."""
 
-    def parse(self, data: bytes) -> Parsed: ...
+    def parse(self, data: bytes) -> Parsed:
+        """The packets that `data` holds whole; the rest is to be given again, with more behind it.
+
+        The call that finds the file's header goes no further.
+        """
+        ...

@@ -31,31 +31,31 @@ class PcapParser:
     """One pcap file, from its first byte on."""
 
     def __init__(self, magic: bytes) -> None:
-        self._order, self._fraction, self._record_header = MAGICS[magic]
-        self._record = Struct(self._order + "4I").unpack_from
-        self._linktype = 0
+        self.order, self.fraction, self.record_header = MAGICS[magic]
+        self._record = Struct(self.order + "4I").unpack_from
+        self.linktype = 0
         self.count = 0
         self.started = False
 
     def parse(self, data: bytes) -> Parsed:
         """The packets that `data` holds whole; the rest is to be given again, with more behind it."""
-        at = 0
-        if not self.started:
-            if len(data) < _FILE_HEADER:
-                return Parsed([], 0, need=_FILE_HEADER)
-            major, minor, _, _, _, linktype = Struct(self._order + "2H4I").unpack_from(data, 4)
-            if major != 2:
-                return Parsed([], 0, fault=f"pcap version {major}.{minor} is not known (2.4 is)")
-            self._linktype = linktype & _LINKTYPE
-            self.started = True
-            at = _FILE_HEADER
-        return self._records(data, at)
+        return self._records(data) if self.started else self._header(data)
 
-    def _records(self, data: bytes, at: int) -> Parsed:
+    def _header(self, data: bytes) -> Parsed:
+        if len(data) < _FILE_HEADER:
+            return Parsed([], 0, need=_FILE_HEADER)
+        major, minor, _, _, _, linktype = Struct(self.order + "2H4I").unpack_from(data, 4)
+        if major != 2:
+            return Parsed([], 0, fault=f"pcap version {major}.{minor} is not known (2.4 is)")
+        self.linktype = linktype & _LINKTYPE
+        self.started = True
+        return Parsed([], _FILE_HEADER)
+
+    def _records(self, data: bytes) -> Parsed:
         packets: list[Packet] = []
         append, unpack = packets.append, self._record
-        header, fraction, linktype, number = self._record_header, self._fraction, self._linktype, self.count
-        end = len(data)
+        header, fraction, linktype, number = self.record_header, self.fraction, self.linktype, self.count
+        at, end = 0, len(data)
         need, fault = header, None
         while at + header <= end:
             seconds, part, length, wire_length = unpack(data, at)

@@ -45,7 +45,7 @@ class PcapngParser:
     def __init__(self) -> None:
         self.count = 0
         self.started = False
-        self._interfaces: list[_Interface] = []
+        self.interfaces: list[_Interface] = []
         self._set_order("<")
         self._packet_of: dict[int, Callable[[bytes, int, int], Packet]] = {
             _ENHANCED: self._enhanced,
@@ -54,7 +54,7 @@ class PcapngParser:
         }
 
     def _set_order(self, order: str) -> None:
-        self._order = order
+        self.order = order
         self._block_head = Struct(order + "2I").unpack_from
         self._block_tail = Struct(order + "I").unpack_from
         self._enhanced_head = Struct(order + "5I").unpack_from
@@ -65,9 +65,9 @@ class PcapngParser:
         """The packets that `data` holds whole; the rest is to be given again, with more behind it."""
         packets: list[Packet] = []
         at, end, need = 0, len(data), 12
-        packet_of = self._packet_of
+        packet_of, begun = self._packet_of, self.started
         try:
-            while at + 12 <= end:
+            while at + 12 <= end and self.started is begun:
                 kind, size = self._block_head(data, at)
                 if kind == _SECTION:
                     size = self._section_size(data, at)
@@ -94,13 +94,13 @@ class PcapngParser:
                 at = stop
         except _Corrupt as corrupt:
             return Parsed(packets, at, fault=str(corrupt))
-        return Parsed(packets, at, need)
+        return Parsed(packets, at, need if self.started is begun else 0)
 
     def _section_size(self, data: bytes, at: int) -> int:
         order = BYTE_ORDER_MAGICS.get(data[at + 8 : at + 12])
         if order is None:
             raise _Corrupt("the section header has no byte-order magic")
-        if order != self._order:
+        if order != self.order:
             self._set_order(order)
         size: int = self._block_tail(data, at + 4)[0]
         return size
@@ -111,13 +111,13 @@ class PcapngParser:
         major, minor = self._option_head(data, at + 12)
         if major != 1:
             raise _Corrupt(f"pcapng version {major}.{minor} is not known (1.0 is)")
-        self._interfaces = []
+        self.interfaces = []
         self.started = True
 
     def _interface(self, data: bytes, at: int, stop: int) -> None:
         if stop - at < 16:
             raise _Corrupt("the interface description is too short")
-        if len(self._interfaces) == _MAX_INTERFACES:
+        if len(self.interfaces) == _MAX_INTERFACES:
             raise _Corrupt(f"the section has more than {_MAX_INTERFACES} interfaces")
         linktype, _ = self._option_head(data, at + 8)
         (snaplen,) = self._block_tail(data, at + 12)
@@ -126,14 +126,14 @@ class PcapngParser:
             if code == _TSRESOL and value:
                 resolution = value[0]
             elif code == _TSOFFSET and len(value) == 8:
-                offset = int.from_bytes(value, "little" if self._order == "<" else "big", signed=True)
+                offset = int.from_bytes(value, "little" if self.order == "<" else "big", signed=True)
         exponent = resolution & 0x7F
         divisor = 1 << exponent if resolution & 0x80 else 10**exponent
         multiplier = 1_000_000_000
         if multiplier % divisor == 0:
             multiplier, divisor = multiplier // divisor, 1
         interface = _Interface(linktype, snaplen, multiplier, divisor, offset * 1_000_000_000)
-        self._interfaces.append(interface)
+        self.interfaces.append(interface)
 
     def _enhanced(self, data: bytes, at: int, stop: int) -> Packet:
         if stop - at < 28:
@@ -154,7 +154,7 @@ class PcapngParser:
         if after > stop:
             raise _Corrupt(f"the packet's length is {length}, more than its block has")
         try:
-            linktype, _, multiplier, divisor, offset = self._interfaces[index]
+            linktype, _, multiplier, divisor, offset = self.interfaces[index]
         except IndexError:
             raise _Corrupt(f"the packet is of interface {index}, which is not described") from None
         ts = time * multiplier // divisor + offset
@@ -170,10 +170,10 @@ class PcapngParser:
         """A simple packet block has no time; it is 0 here, as nothing is known."""
         if stop - at < 12:
             raise _Corrupt("the packet block is too short")
-        if not self._interfaces:
+        if not self.interfaces:
             raise _Corrupt("the packet is of interface 0, which is not described")
         (wire_length,) = self._block_tail(data, at + 8)
-        linktype, snaplen, *_ = self._interfaces[0]
+        linktype, snaplen, *_ = self.interfaces[0]
         length = min(wire_length, snaplen or wire_length)
         if at + 12 + length > stop:
             raise _Corrupt(f"the packet's length is {length}, more than its block has")

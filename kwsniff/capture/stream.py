@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from kwsniff.capture.pieces import Piece, Pieces
+from kwsniff.capture.state import StreamState
 from kwsniff.model import Chunk, Endpoint
 
 if TYPE_CHECKING:
@@ -80,49 +81,42 @@ class Mark(NamedTuple):
     tick: int
 
 
-class Stream:
-    """One direction. `next` is the position of the byte to deliver next."""
+class Stream(StreamState):
+    """One direction."""
 
     __slots__ = (
         "_cut",
-        "acked",
         "closed",
-        "connection",
-        "dst",
         "fin",
         "fin_mark",
         "isn",
         "lost",
-        "next",
         "origin",
-        "peer",
         "pieces",
         "placed",
-        "plain",
-        "src",
         "started",
         "stray_at",
-        "strays",
         "tally",
     )
+
+    connection: Connection
+    peer: Stream
 
     def __init__(self, connection: Connection, src: Endpoint, dst: Endpoint, tally: Tally) -> None:
         self.connection = connection
         self.src = src
         self.dst = dst
         self.tally = tally
-        self.peer: Stream = self
+        self.peer = self
         self.next = 0
         self.placed = False
         """Some position is known; before it started, `next` is only what others are measured from."""
         self.started = False
         self.plain = False
-        """Nothing is out of the ordinary: the next segment, if it is the right one, is delivered as it is."""
         self.origin = -1
         """The sequence number of the first byte."""
         self.isn: int | None = None
-        self.acked: int | None = None
-        """The highest acknowledgement number that the peer sent."""
+        self.acked = None
         self.pieces = Pieces()
         self.lost = 0
         """Bytes missing just before `next` that no chunk has told yet."""

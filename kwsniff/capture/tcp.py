@@ -19,6 +19,7 @@ Decisions:
 from __future__ import annotations
 
 from kwsniff.capture.pieces import Piece
+from kwsniff.capture.state import ConnectionState
 from kwsniff.capture.stream import MASK, NEAR, Limits, Mark, Stream, Tally
 from kwsniff.model import Chunk, Endpoint, Flag, Segment
 
@@ -32,10 +33,10 @@ _MAX_SYN_DATA = 0xFFFF
 """A SYN-ACK acknowledges the SYN, and with TCP Fast Open (RFC 7413) the data in it."""
 
 
-class Connection:
+class Connection(ConnectionState):
     """One session of a pair of endpoints."""
 
-    __slots__ = ("done", "held", "last", "opened", "rst", "session", "streams", "tick", "waiting")
+    __slots__ = ("held", "opened", "rst", "streams", "waiting")
 
     def __init__(self, src: Endpoint, dst: Endpoint, session: int, tally: Tally) -> None:
         self.session = session
@@ -44,8 +45,8 @@ class Connection:
         self.done = False
         self.rst: Mark | None = None
         self.tick = 0
-        """Segments seen."""
         self.last = 0
+        self.slot = None
         self.waiting = False
         self.held = 0
         a, b = Stream(self, src, dst, tally), Stream(self, dst, src, tally)
@@ -107,6 +108,14 @@ class Reassembler:
                 self._end(connection, connection.rst, out)
             self._settle(connection, 0)
         return out
+
+    def successor(self) -> Reassembler:
+        """Behind `flush`: for another capture, in which the same endpoints begin their next sessions."""
+        for connection in {stream.connection: None for stream in self._streams.values()}:
+            self._forget(connection)
+        following = Reassembler(self._limits)
+        following._sessions = self._sessions
+        return following
 
     def expire(self, now: int) -> list[Chunk]:
         """Give up what has waited for `Limits.reorder_time` at capture time `now` (ns), as `feed` does by
@@ -249,7 +258,7 @@ class Reassembler:
         """Bring the books in line with what a connection holds and waits for."""
         a, b = connection.streams
         if a.closed and b.closed and not connection.done:
-            connection.done, connection.rst = True, None
+            connection.done, connection.rst, connection.slot = True, None, None
             self._ended[connection] = None
             if len(self._ended) > self._limits.ended:
                 self._forget(next(iter(self._ended)))

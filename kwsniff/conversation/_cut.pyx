@@ -12,12 +12,14 @@ cdef inline uint32_t _be32(const unsigned char* at) noexcept nogil:
     return (<uint32_t>at[0] << 24) | (<uint32_t>at[1] << 16) | (<uint32_t>at[2] << 8) | at[3]
 
 
-def cut(bytes data, Py_ssize_t begin, object offset, object ts, object packet, Py_ssize_t max_frame,
-        object frame_type, list found):
-    """Append the whole frames in `data` from `begin` on, each as frame_type(data, size, 0, ts, ts, packet, offset).
+def cut(bytes data, Py_ssize_t begin, object offset, object ts, object packet, object mark,
+        Py_ssize_t max_frame, object frame_type, list found):
+    """Append the whole frames in `data` from `begin` on, as frame_type(data, size, 0, ts, end, packet, offset).
 
-    offset: of `data` in the stream. Returns where the first frame that is not whole, or has no sane size, begins.
+    offset: of `data` in the stream. ts and packet are those of all of `data` where mark is None, else mark(at)
+    gives those of a byte. Returns where the first frame that is not whole, or has no sane size, begins.
     """
+    end_ts = ts
     cdef const unsigned char* bytes_ = <const unsigned char*>PyBytes_AS_STRING(data)
     cdef Py_ssize_t length = PyBytes_GET_SIZE(data)
     cdef Py_ssize_t base = offset
@@ -28,7 +30,10 @@ def cut(bytes data, Py_ssize_t begin, object offset, object ts, object packet, P
         if size < 0 or size > max_frame or begin + 4 + size > length:
             break
         frame = PyBytes_FromStringAndSize(<const char*>bytes_ + begin + 4, size)
-        found.append(frame_type(frame, size + 4, 0, ts, ts, packet, base + begin))
+        if mark is not None:
+            ts = mark(begin)[0]
+            end_ts, packet = mark(begin + 3 + size)
+        found.append(frame_type(frame, size + 4, 0, ts, end_ts, packet, base + begin))
         begin += 4 + size
     return begin
 

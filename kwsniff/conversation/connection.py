@@ -29,6 +29,7 @@ from kwsniff.model import (
     Frame,
     Peer,
     Protocol,
+    Run,
     Session,
     Side,
 )
@@ -90,6 +91,16 @@ class Connection:
         self._ends[chunk.src].receive(chunk)
         if chunk.closed:
             self._closed_at = chunk.ts
+        return self._counted(self._state())
+
+    def feed_run(self, run: Run, file: str | None = None) -> list[Event]:
+        """The same for chunks that follow one another in one direction."""
+        direction = self._ends[run.src]
+        if self._dialect is None or not direction.synced:
+            return [event for chunk in run.chunks() for event in self.feed(chunk, file)]
+        self._last = max(self._last, run.latest)
+        self._file = file or self._file
+        direction.receive_run(run)
         return self._counted(self._state())
 
     def end(self) -> list[Event]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from kwsniff.conversation.framer import BadSize, Framer, Gap, RawFrame
 from kwsniff.conversation.resync import RUN_LIMIT, Found
-from kwsniff.model import Chunk, Endpoint, Ledger
+from kwsniff.model import Chunk, Endpoint, Ledger, Run
 
 Finder = Callable[[bytes, list[int], bool], Found]
 """(run, where chunks begin in it, whether it is all there will be) -> the next boundary."""
@@ -32,6 +32,13 @@ class Direction:
         self.first = b""
         """The direction's first bytes, at most 64: they name what is not Kafka."""
         self._searched = 0
+        self._cut: list[RawFrame | Gap | BadSize] = []
+        """Frames that are cut, and not yet read."""
+
+    def receive_run(self, run: Run) -> None:
+        """As `receive`, for many chunks at once; only where a boundary is known."""
+        self.framer.receive_run(run, self._cut)
+        self.ledger.seen += run.size
 
     def receive(self, chunk: Chunk) -> None:
         if len(self.first) < _FIRST:
@@ -44,15 +51,16 @@ class Direction:
 
     def frames(self, find: Finder) -> list[RawFrame | Gap | BadSize]:
         """What can be read now: frames, and what broke the row of them."""
-        if self.synced and not self.framer.ready and not self.ended:
+        if self.synced and not self.framer.ready and not self.ended and not self._cut:
             return []
-        found: list[RawFrame | Gap | BadSize] = []
+        found, self._cut = self._cut, []
         while self.synced or self.search(find):
-            found += self.framer.cut()
-            if not found or isinstance(found[-1], RawFrame):
+            cut = self.framer.cut()
+            found += cut
+            if not cut or isinstance(cut[-1], RawFrame):
                 self._end_inside(found)
                 break
-            self._lose_boundary(found[-1])
+            self._lose_boundary(cut[-1])
         return found
 
     def _end_inside(self, found: list[RawFrame | Gap | BadSize]) -> None:

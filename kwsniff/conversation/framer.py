@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kwsniff.compiled import compiled
-from kwsniff.model import Chunk
+from kwsniff.model import Chunk, Run
 
 _cut = compiled("kwsniff.conversation._cut")
 
@@ -98,6 +98,26 @@ class Framer:
             self._pieces.append(_Piece(self._end, chunk.data, chunk.ts, chunk.packet))
             self._end += len(chunk.data)
 
+    def receive_run(self, run: Run, found: list[Any]) -> None:
+        """Chunks that follow one another, at once: the frames that are whole in them go to `found`."""
+        if _cut is None or self._at != self._end:
+            for chunk in run.chunks():
+                self.receive(chunk)
+            return
+        data, begin = run.data(), self._at
+        end = _cut.cut(data, 0, begin, 0, 0, run.mark, self._max_frame, RawFrame, found)
+        self._at = begin + end
+        self._need = self._at + 4
+        self._end = begin
+        if end == len(data):
+            self._end += end
+            return
+        for chunk in run.chunks():
+            if self._end + len(chunk.data) > self._at:
+                self.receive(chunk)
+            else:
+                self._end += len(chunk.data)
+
     def cut(self) -> list[RawFrame | Gap | BadSize]:
         """All that can be read now. A Gap or BadSize comes last: where to go on behind it is not known."""
         found: list[RawFrame | Gap | BadSize] = []
@@ -116,7 +136,7 @@ class Framer:
             return
         begin = self._at - first.offset
         end = _cut.cut(
-            first.data, begin, first.offset, first.ts, first.packet, self._max_frame, RawFrame, found
+            first.data, begin, first.offset, first.ts, first.packet, None, self._max_frame, RawFrame, found
         )
         if end == len(first.data):
             self._pieces.popleft()

@@ -19,8 +19,15 @@ from kwsniff.wire import kafka07
 
 RUN_LIMIT = 2 * 1024 * 1024
 """Bytes that are kept in the hope that a frame which began in them becomes whole."""
+_MANY_IDS = 256
+"""Correlation ids from which on one slow pass over the run is cheaper than a fast one for each."""
+_HEAD = 2048
+"""Bytes in which a header must lie: whole frames are copied out of the run only when theirs convinces."""
 
-_REQUEST_SHAPE = re.compile(rb"(?s)(?=[\x00-\x06]...\x00[\x00-\x7f]\x00[\x00-\x1f]....(?:\xff\xff|\x00.))")
+_REQUEST_SHAPE = re.compile(
+    rb"(?s)(?!\x00\x00\x00[\x00-\x07])"  # no header in fewer bytes; runs of zeros are common
+    rb"(?=[\x00-\x06]...\x00[\x00-\x7f]\x00[\x00-\x1f]....(?:\xff\xff|\x00.))"
+)
 
 
 class Found(NamedTuple):
@@ -36,13 +43,12 @@ def find_request(
     """The first sure request in `run`. strict: only a whole one that decodes will do."""
     keep = len(run)
     for at in _request_starts(run, starts):
-        size = int.from_bytes(run[at : at + 4], "big")
-        frame = run[at + 4 : at + 4 + size]
-        header = maybe_request_header(frame)
+        end = at + 4 + int.from_bytes(run[at : at + 4], "big")
+        header = maybe_request_header(run[at + 4 : min(end, at + 4 + _HEAD)])
         if header is None or not detect.known(header) or not _is_ours(header, client_ids):
             continue
-        if len(frame) == size:
-            if detect.decodes(frame, header):
+        if end <= len(run):
+            if detect.decodes(run[at + 4 : end], header):
                 return Found(at, at)
         elif at in starts and not strict:
             return Found(at, at)
@@ -54,7 +60,7 @@ def find_request(
 def find_named_request(run: bytes, starts: Iterable[int]) -> Found:
     """The first chunk start with a known request header whose client id looks like one."""
     for at in starts:
-        header = maybe_request_header(run[at + 4 :])
+        header = maybe_request_header(run[at + 4 : at + 4 + _HEAD])
         if header is not None and detect.known(header) and detect.is_client_id(header.client_id):
             return Found(at, at)
     return Found(None, len(run))
@@ -86,8 +92,8 @@ def find_response(
         size = int.from_bytes(run[at : at + 4], "big")
         if not 4 <= size <= max_frame:
             continue
-        frame = run[at + 4 : at + 4 + size]
-        if answers(frame) if len(frame) == size else at in at_starts:
+        end = at + 4 + size
+        if answers(run[at + 4 : end]) if end <= len(run) else at in at_starts:
             return Found(chain_start(run, starts, at), at)
     return Found(None, 0)
 
@@ -114,12 +120,15 @@ def _request_starts(run: bytes, starts: Collection[int]) -> Iterator[int]:
 
 
 def _id_places(run: bytes, waiting: Iterable[int]) -> Iterator[int]:
-    for correlation_id in waiting:
-        wanted = correlation_id.to_bytes(4, "big", signed=True)
-        at = run.find(wanted, 4)
+    wanted = {correlation_id.to_bytes(4, "big", signed=True) for correlation_id in waiting}
+    if len(wanted) > _MANY_IDS:
+        yield from (at - 4 for at in range(4, len(run) - 3) if run[at : at + 4] in wanted)
+        return
+    for correlation_id in wanted:
+        at = run.find(correlation_id, 4)
         while at >= 0:
             yield at - 4
-            at = run.find(wanted, at + 1)
+            at = run.find(correlation_id, at + 1)
 
 
 def _is_ours(header: RequestHeader, client_ids: Collection[str | None]) -> bool:
