@@ -9,6 +9,7 @@ fault; one that cannot be read at all is named at the end in a ConfigError, afte
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -30,7 +31,7 @@ WINDOW_EVENTS = 10_000
 WINDOW_BYTES = 32 * 1024 * 1024
 """Frame bytes that may wait for their turn: memory is worth more than order."""
 _ROTATION = 60 * NS
-"""A file that begins within this time behind the last packet of the one before continues it."""
+"""A file of the same series that begins within this time behind the last packet of the one before."""
 
 Progress = Callable[[int, int | None], None]
 """(bytes read of all files so far, their size or None)."""
@@ -175,7 +176,8 @@ class _Input:
             scan = scanner(capture)
             first = scan.first()
             if first is not None:
-                yield from self._begin(first)
+                yield from self._begin(first, path)
+            self.file = path
             try:
                 for items in scan.batches(self.links, self.streams):
                     for item in items:
@@ -187,9 +189,11 @@ class _Input:
                 self.last = scan.last if scan.last is not None else self.last
             self.done += capture.bytes_read
 
-    def _begin(self, ts: int) -> Iterator[list[Event]]:
+    def _begin(self, ts: int, path: str) -> Iterator[list[Event]]:
         """Connections go on into a file that continues the one before (a rotated capture), else they end."""
-        if self.last is not None and not 0 <= ts - self.last <= _ROTATION:
+        if self.last is None or self.file is None:
+            return
+        if not (0 <= ts - self.last <= _ROTATION and _same_series(self.file, path)):
             yield from self._flush()
 
     def _flush(self) -> Iterator[list[Event]]:
@@ -207,6 +211,13 @@ class _Input:
             file=error.file,
             file_offset=error.offset,
         )
+
+
+def _same_series(one: str, other: str) -> bool:
+    """Whether two names are those of one rotated capture: alike but for digits (tcpdump -C and -G,
+    dumpcap -b), or for one letter."""
+    first, second = (re.sub(r"\d+", "", path) for path in (one, other))
+    return len(first) == len(second) and sum(a != b for a, b in zip(first, second, strict=True)) <= 1
 
 
 def _within(ts: int, options: ReadOptions) -> bool:

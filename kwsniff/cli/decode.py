@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -98,13 +99,14 @@ def decode(
     try:
         with output(target) as stream, progress("decoding", wanted=not (quiet or stream.isatty())) as advance:
             options = ReadOptions(port=port, max_frame=max_frame, start=start, end=end, progress=advance)
-            status = _run(files, options, shape, condition, _writer(form, stream), summary)
+            quick = stream.write if form == "json" and condition is None and not stream.isatty() else None
+            status = _run(files, options, shape, condition, _writer(form, stream), summary, quick)
     except KeyboardInterrupt:
         status = INTERRUPTED
         say("interrupted" + (f"; {target} is left as it was" if target not in (None, "-") else ""))
     except BrokenPipeError:
         return quiet_pipe()
-    if not quiet:
+    if not quiet and not (status == WRONG and summary.empty):
         _tell(summary, condition)
     return FINDING if status == FINE and strict and summary.faults else status
 
@@ -124,10 +126,18 @@ def _run(
     condition: Expression | None,
     write: Write,
     summary: Summary,
+    quick: Callable[[bytes], object] | None,
 ) -> int:
-    """Writes what is to be shown. A file that cannot be read is named after the others were decoded."""
+    """Writes what is to be shown. A file that cannot be read is named after the others were decoded.
+
+    quick: what writes bytes, where lines need not be dicts first.
+    """
     problems: list[str] = []
-    for line in _lines(read(files, options, problems), shape, summary):
+    found = read(files, options, problems)
+    _collect_less_often()
+    if quick is not None:
+        found = _without_ordinary(found, shape, summary, quick)
+    for line in _lines(found, shape, summary):
         shown = condition is None or condition.matches(line)
         if shown:
             write(line)
@@ -136,6 +146,31 @@ def _run(
     for problem in problems:
         say(problem)
     return WRONG if problems else FINE
+
+
+def _collect_less_often() -> None:
+    """Frames that wait for their turn are many and make no cycles: to search them often is in vain."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def _without_ordinary(
+    found: Iterator[Exchange | Fault | Session],
+    shape: Options,
+    summary: Summary,
+    put: Callable[[bytes], object],
+) -> Iterator[Exchange | Fault | Session]:
+    """Writes ordinary exchanges straight away; the others are left over."""
+    from kwsniff.model import Exchange
+    from kwsniff.output.ordinary import maybe_encoded
+
+    for event in found:
+        if not isinstance(event, Exchange) or (encoded := maybe_encoded(event, shape)) is None:
+            yield event
+        else:
+            put(encoded[0])
+            put(b"\n")
+            summary.ordinary(event, encoded[1])
 
 
 def _lines(

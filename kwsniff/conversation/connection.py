@@ -217,7 +217,8 @@ class Connection:
             return []
         self._protocol = named[0] if named else "unknown"
         what = f"it looks like {named[0].upper()}" if named else "its first bytes are no Kafka request"
-        return [self._fault(Reason.NOT_KAFKA, f"not Kafka: {what}", Side.REQUEST, 0, heads[0])]
+        packet = self._requests.first_packet or self._responses.first_packet
+        return [self._fault(Reason.NOT_KAFKA, f"not Kafka: {what}", Side.REQUEST, 0, heads[0], packet=packet)]
 
     def _discard(self) -> list[Event]:
         for direction in self._ends.values():

@@ -31,6 +31,7 @@ class Direction:
         """No more bytes will come: closed, or the capture is over."""
         self.first = b""
         """The direction's first bytes, at most 64: they name what is not Kafka."""
+        self.first_packet: int | None = None
         self._searched = 0
         self._cut: list[RawFrame | Gap | BadSize] = []
         """Frames that are cut, and not yet read."""
@@ -42,6 +43,8 @@ class Direction:
 
     def receive(self, chunk: Chunk) -> None:
         if len(self.first) < _FIRST:
+            if chunk.data and not self.first:
+                self.first_packet = chunk.packet
             self.first += chunk.data[: _FIRST - len(self.first)]
         self.framer.receive(chunk)
         self.ledger.seen += len(chunk.data)

@@ -81,11 +81,10 @@ class KafkaDialect:
         frame.correlation_id, frame.client_id, frame.body_at = header[2:]
         self._bare_tokens = False
         self._client_ids.add(header.client_id)
-        due = not (header.api == PRODUCE and acks(raw.data, header) == 0)
-        found = self._exchanges(self._matcher.request(frame, self.peer, due))
         if learn := _LEARN_FROM_REQUEST.get(header.api):
             learn(self, frame)
-        return found
+        due = not (header.api == PRODUCE and acks(raw.data, header) == 0)
+        return self._exchanges(self._matcher.request(frame, self.peer, due))
 
     def response(self, raw: RawFrame) -> list[Exchange | Fault]:
         if len(raw.data) < 4 and (raw.lost or not self._bare_tokens):
@@ -203,7 +202,11 @@ class KafkaDialect:
         self._authentication = Authentication(mechanism)
         self._bare_tokens = bare
         if self.peer.security_protocol is not None:
-            self.peer = msgspec.structs.replace(self.peer, security_protocol="SASL_PLAINTEXT", principal=None)
+            # As the broker has it: nobody until authenticated. GSSAPI does not tell who it is, nor when.
+            principal = None if mechanism in (None, "GSSAPI") else "User:ANONYMOUS"
+            self.peer = msgspec.structs.replace(
+                self.peer, security_protocol="SASL_PLAINTEXT", principal=principal
+            )
 
     def _note_principal(self) -> None:
         if self._authentication.principal is not None:

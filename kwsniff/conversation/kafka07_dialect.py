@@ -12,7 +12,7 @@ from functools import partial
 from kwsniff.conversation import resync
 from kwsniff.conversation.bodies import fault_of, missing
 from kwsniff.conversation.framer import RawFrame
-from kwsniff.errors import Reason
+from kwsniff.errors import DecodeError, Reason
 from kwsniff.model import ConnectionId, Decoded, Exchange, Fault, Frame, Outcome, Peer, Protocol, Side
 from kwsniff.wire import kafka07
 
@@ -31,31 +31,49 @@ class Kafka07Dialect:
 
     def request(self, raw: RawFrame) -> list[Exchange | Fault]:
         if len(raw.data) < 2:
+            self._gap = True
             return [self._headless(raw, Side.REQUEST)]
         frame = self._frame(raw, Side.REQUEST, int.from_bytes(raw.data[:2], "big", signed=True))
         if not kafka07.expects_response(frame.api):
             return [self._exchange(frame, None, Outcome.NO_ACK)]
+        found: list[Exchange | Fault] = []
+        while self._gap and self._early and self._early[0].end < frame.ts:
+            found.append(self._unmatched(self._early.popleft()))
         if self._early:
-            return [self._answered(frame, self._early.popleft())]
+            return [*found, self._answered(frame, self._early.popleft())]
         self._asked.append(frame)
-        return []
+        return found
 
     def response(self, raw: RawFrame) -> list[Exchange | Fault]:
+        if self._gap:
+            return self._behind_gap(raw)
         if self._asked:
             return [self._answered(self._asked.popleft(), raw)]
         self._early.append(raw)
         return []
 
     def gap(self, _: Side) -> None:
-        """Order is all there is: after a gap nothing tells which answer belongs to which question."""
+        """Order is all there is: after a gap it does not tell which answer belongs to which question."""
         self._gap = True
+
+    def _behind_gap(self, raw: RawFrame) -> list[Exchange | Fault]:
+        """Clients of 0.7 wait for each answer: it belongs to the last question before it that it fits."""
+        sent = [number for number, frame in enumerate(self._asked) if frame.ts <= raw.ts]
+        place = next((number for number in reversed(sent) if _fits(self._asked[number], raw)), None)
+        if not self._asked:
+            self._early.append(raw)
+            return []
+        if place is None:
+            return [self._unmatched(raw)]
+        found: list[Exchange | Fault] = [
+            self._exchange(self._asked.popleft(), None, Outcome.LOST) for _ in range(place)
+        ]
+        return [*found, self._answered(self._asked.popleft(), raw)]
 
     def end(self, closed: bool) -> list[Exchange | Fault]:
         outcome = Outcome.CLOSED if closed and not self._gap else Outcome.LOST
         found: list[Exchange | Fault] = [self._exchange(frame, None, outcome) for frame in self._asked]
-        for raw in self._early:
-            response = self._frame(raw, Side.RESPONSE, -1)
-            found.append(self._exchange(None, response, Outcome.UNMATCHED))
+        found += map(self._unmatched, self._early)
         self._asked.clear()
         self._early.clear()
         return found
@@ -72,6 +90,11 @@ class Kafka07Dialect:
         response = self._frame(raw, Side.RESPONSE, request.api)
         response.decoder = partial(self._decode, asked=request)
         return self._exchange(request, response, Outcome.ANSWERED)
+
+    def _unmatched(self, raw: RawFrame) -> Exchange:
+        response = self._frame(raw, Side.RESPONSE, -1)
+        response.decoder = lambda _: Decoded(None)
+        return self._exchange(None, response, Outcome.UNMATCHED)
 
     def _exchange(self, request: Frame | None, response: Frame | None, outcome: Outcome) -> Exchange:
         return Exchange(request, response, outcome, self._conn, self.peer)
@@ -102,3 +125,18 @@ class Kafka07Dialect:
             cut_off=raw.cut_off,
             file=self.file,
         )
+
+
+def _fits(request: Frame, raw: RawFrame) -> bool:
+    """Whether the bytes can be the answer to that question."""
+    if raw.lost:
+        return True
+    try:
+        body = kafka07.decode_response(raw.data, request.api, request.body)
+    except DecodeError:
+        return False
+    return not any(
+        isinstance(entry, DecodeError)
+        for _, holder, key, _ in kafka07.record_fields(body)
+        for entry in kafka07.Scan(holder[key])
+    )

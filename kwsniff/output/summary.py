@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from kwsniff.model import Ledger, Session
+from kwsniff import wire
+from kwsniff.model import Exchange, Ledger, Outcome, Session
 
 Line = dict[str, Any]
 
@@ -24,6 +25,12 @@ class Summary:
         self.shown = 0
         self.ledgers: list[Ledger] = []
         self._closed = Ledger()
+        self._ordinary: Counter[tuple[int, int | None, Outcome, bool]] = Counter()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing at all was read."""
+        return not (self.protocols or self.faults)
 
     def line(self, line: Line, *, shown: bool = True) -> None:
         """Counts one line of `jsonl`."""
@@ -40,6 +47,22 @@ class Summary:
         for fault in extra["faults"]:
             self.faults[str(fault["reason"])] += 1
 
+    def ordinary(self, exchange: Exchange, errors: bool) -> None:
+        """Counts an exchange that was written without a line's dict."""
+        request = exchange.request
+        assert request is not None
+        self._ordinary[request.api, request.version, exchange.outcome, errors] += 1
+
+    def _settle_ordinary(self) -> None:
+        for (key, version, outcome, errors), count in self._ordinary.items():
+            api = wire.api_name(key), version
+            self.shown += count
+            self.exchanges[api] += count
+            self.outcomes[str(outcome)] += count
+            if errors:
+                self.errors[api] += count
+        self._ordinary.clear()
+
     def session(self, session: Session) -> None:
         """Counts one connection. Its ledgers are read at the end: decoding on demand still corrects them."""
         self.protocols[session.protocol or "silent"] += 1
@@ -55,6 +78,7 @@ class Summary:
     def text(self, *, filter_errors: int = 0, filter_error: str | None = None, filtered: bool = False) -> str:
         """The summary, several lines; the first says it all in short."""
         self._settle(self.ledgers)
+        self._settle_ordinary()
         self.ledgers = []
         exchanges, faults = sum(self.exchanges.values()), sum(self.faults.values())
         connections = sum(self.protocols.values())

@@ -85,7 +85,7 @@ class Expression:
         try:
             return fast.decode(fast.encode(data))  # type: ignore[no-any-return]
         except UnicodeEncodeError:
-            text = json.dumps(data, ensure_ascii=False, default=_base64)
+            text = json.dumps(data, ensure_ascii=False, default=_as_json)
             return json.loads(re.sub("[\ud800-\udfff]", "\ufffd", text))  # type: ignore[no-any-return]
 
 
@@ -243,7 +243,12 @@ def _error(text: str, at: int, message: str) -> ConfigError:
     return ConfigError("".join(c if c.isprintable() else "\ufffd" for c in told))
 
 
-def _base64(value: object) -> str:
+def _as_json(value: object) -> Any:
+    """What JSON makes of a value that it has no type for: bytes, and text that is JSON already."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
+    from msgspec import Raw
+
+    if isinstance(value, Raw):
+        return json.loads(bytes(value))
     raise TypeError(type(value))

@@ -11,6 +11,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import NoReturn
 
+from kwsniff.compiled import compiled
 from kwsniff.errors import DecodeError, EncodeError, Reason
 from kwsniff.model import Body
 from kwsniff.wire import compression
@@ -28,14 +29,17 @@ MAX_HEADERS = 100_000
 
 _CODEC, _APPEND, _TRANSACTIONAL, _CONTROL, _HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
 _MAX = (1 << 63) - 1
+_compiled = compiled("kwsniff.wire._records")
 _LEAST_RECORD = 6
 """attributes, two deltas, two lengths and a count, of one byte each."""
 
 
-def crc32c(data: bytes) -> int:
+def crc32c(data: bytes | memoryview) -> int:
+    if _compiled is not None:
+        return int(_compiled.crc32c(data))
     import google_crc32c
 
-    return int(google_crc32c.value(data))
+    return int(google_crc32c.value(bytes(data)))
 
 
 def read_header(data: bytes, at: int, end: int) -> Body:
@@ -48,7 +52,7 @@ def read_header(data: bytes, at: int, end: int) -> Body:
         "baseOffset": base_offset,
         "magic": magic,
         "codec": compression.NAMES.get(codec, str(codec)),
-        "crcValid": crc32c(data[at + BEHIND_CRC : end]) == crc,
+        "crcValid": crc32c(memoryview(data)[at + BEHIND_CRC : end]) == crc,
         "batchLength": length,
         "partitionLeaderEpoch": epoch,
         "crc": crc,
@@ -74,14 +78,16 @@ def read_records(data: bytes, at: int, end: int, header: Body, limit: int) -> It
     offset is into `data` (of what is compressed: where the compressed bytes begin).
     """
     at += HEADER_SIZE
-    codec = header["attributes"] & _CODEC
-    if not codec:
-        yield from _read_plain(data, at, end, header)
-        return
+    if not header["attributes"] & _CODEC:
+        return _read_plain(data, at, end, header)
+    return _read_compressed(data, at, end, header, limit)
+
+
+def _read_compressed(data: bytes, at: int, end: int, header: Body, limit: int) -> Iterator[Body]:
     if at == end and header["recordCount"] == 0:  # emptied by compaction
         return
     try:
-        content = compression.decompress(codec, data[at:end], limit)
+        content = compression.decompress(header["attributes"] & _CODEC, data[at:end], limit)
     except DecodeError as error:
         raise DecodeError(error.reason, error.message, path="records", offset=at) from None
     try:
@@ -97,7 +103,14 @@ def _read_plain(data: bytes, at: int, end: int, header: Body) -> Iterator[Body]:
         raise DecodeError(Reason.COUNT_INVALID, f"recordCount is {count}", path="recordCount", offset=at)
     append = header["maxTimestamp"] if header["attributes"] & _APPEND else None
     base, first = header["baseOffset"], header["baseTimestamp"]
-    for index in range(count):
+    index = 0
+    while index < count:
+        if _compiled is not None:
+            found, at = _compiled.records(data, at, end, count - index, base, first, append)
+            yield from found
+            index += len(found)
+            if found:
+                continue
         if at >= end:
             message = f"recordCount is {count}, but the batch ends behind {index} records"
             raise DecodeError(Reason.COUNT_INVALID, message, path="recordCount", offset=at)
@@ -114,6 +127,7 @@ def _read_plain(data: bytes, at: int, end: int, header: Body) -> Iterator[Body]:
             offset, timestamp = int64(offset), int64(timestamp)
         record["offset"], record["timestamp"] = offset, timestamp
         yield record
+        index += 1
     if at != end:
         message = f"{end - at} bytes behind the last of {count} records"
         raise DecodeError(Reason.TRAILING_BYTES, message, path="records", offset=at)

@@ -1,18 +1,39 @@
 """The codec as the rest of the project sees it, with the layouts that only some releases wrote.
 
-In: a Message, a version, bytes or a body. Out: the other one. This is the seam for a compiled codec: what
-`decode` and `encode` call may be replaced by anything that means the same as decoder.py and encoder.py.
+In: a Message, a version, bytes or a body. Out: the other one. This is the seam of the two codecs: _fast.pyx
+does the work; what it declines is done by decoder.py and encoder.py, which are the specification and say what
+is wrong. They do everything where the extension is not (kwsniff/compiled.py).
 """
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
+from kwsniff.compiled import compiled
 from kwsniff.errors import DecodeError, EncodeError, Reason
 from kwsniff.wire import decoder, encoder
+from kwsniff.wire._program import layout as layout_of
 from kwsniff.wire.primitives import Body
 from kwsniff.wire.schema import Message
 
+_fast = compiled("kwsniff.wire._fast")
+COMPILED = _fast is not None
+"""Whether the compiled codec is there and wanted."""
+
 VARIANT = "_variant"
 """The key of a body that was decoded by a variant: the releases that write it so."""
+
+
+@cache
+def program(message: Message, version: int) -> Any:
+    """The compiled form of a message at a version, a _fast.Program (see _fast.pyi); None: there is none.
+
+    Raises UnknownMessage for a version that the message does not have.
+    """
+    if _fast is None:
+        return None
+    return _fast.Program(layout_of(message, version), f"{message.name} v{version}")
 
 
 def decode(message: Message, version: int, data: bytes, at: int = 0) -> tuple[Body, int]:
@@ -21,7 +42,9 @@ def decode(message: Message, version: int, data: bytes, at: int = 0) -> tuple[Bo
     Raises DecodeError: offset from the start of `data`, partial the fields before the error; UnknownMessage
     for a version that the message does not have.
     """
-    return decoder.decode(message, version, data, at)
+    machine = program(message, version)
+    found: tuple[Body, int] | None = None if machine is None else machine.decode(data, at)
+    return decoder.decode(message, version, data, at) if found is None else found
 
 
 def decode_exact(message: Message, version: int, data: bytes, at: int = 0) -> Body:
@@ -74,4 +97,6 @@ def encode(message: Message, version: int, body: Body) -> bytes:
     if VARIANT in body:
         message = layout(message, version, body)
         body = {key: value for key, value in body.items() if key != VARIANT}
-    return encoder.encode(message, version, body)
+    machine = program(message, version)
+    data: bytes | None = None if machine is None else machine.encode(body)
+    return encoder.encode(message, version, body) if data is None else data

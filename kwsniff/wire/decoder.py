@@ -16,10 +16,13 @@ from typing import Any
 from kwsniff.errors import DecodeError, Reason, UnknownMessage
 from kwsniff.wire.primitives import (
     FIXED,
+    MAX_ELEMENTS,
     Bad,
     Body,
+    Counted,
     Read,
     array,
+    charge,
     compact,
     fixed,
     int8,
@@ -51,7 +54,7 @@ def _reader(field: Field, version: int, flexible: bool, tagged: bool) -> tuple[R
     if field.type in FIXED:
         return numbers(FIXED[field.type], count, nullable), smallest
     element, least = _element(field, version, flexible, False, False)
-    return array(element, max(1, least), count, nullable), smallest
+    return array(element, max(1, least), count, nullable, field.is_struct), smallest
 
 
 def _element(field: Field, version: int, flexible: bool, nullable: bool, tagged: bool) -> tuple[Read, int]:
@@ -151,6 +154,7 @@ def _tags(known: dict[int, tuple[str, Read]]) -> Step:
                 if end > len(data):
                     too_short(size, len(data) - at, start)
                 if tag not in known:
+                    charge(data, 1, start)
                     body.setdefault("_tags", {})[tag] = data[at:end]
                 else:
                     key, read = known[tag]
@@ -226,6 +230,8 @@ def decode(message: Message, version: int, data: bytes, at: int = 0) -> tuple[Bo
     Raises DecodeError (offset from the start of `data`, partial: the fields before the error).
     """
     read = plan(message, version)
+    if len(data) - at > MAX_ELEMENTS:
+        data = Counted(data)
     try:
         body, end = read(data, at)
     except Bad as bad:

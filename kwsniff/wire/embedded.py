@@ -216,6 +216,11 @@ _FIELDS: dict[str, tuple[tuple[str, _Read], ...]] = {
 """Message -> the paths of its payloads, and what reads them."""
 
 
+def opens(topic: str | None) -> bool:
+    """Whether `expand_record` may find something in plain records of that topic."""
+    return topic in _COORDINATOR_STORES or topic in _METADATA_STORES
+
+
 def expand_record(
     topic: str | None, key: bytes | None, value: bytes | None, is_control: bool
 ) -> tuple[Body | bytes | None, Body | bytes | None]:

@@ -90,9 +90,10 @@ class Scan:
 
     def __iter__(self) -> Iterator[Entry | DecodeError]:
         for found in self.bounds():
-            yield found if isinstance(found, DecodeError) else self._entry(found)
+            yield found if isinstance(found, DecodeError) else self.entry(found)
 
-    def _entry(self, found: Bounds) -> Entry:
+    def entry(self, found: Bounds) -> Entry:
+        """The entry that stands there."""
         number, at, end, magic = found
         if magic == 2:
             header = batch.read_header(self.data, at, end)

@@ -228,7 +228,7 @@ def looks_like_request(frame: bytes) -> bool:
 
 
 def begins_like_request(head: bytes, size: int) -> bool:
-    """The same of a frame of `size` bytes of which only the first 64 KiB or so are at hand: its first entry."""
+    """The same of a frame of `size` bytes of which only the beginning is at hand: its first entry."""
     read = _Reader(head)
     try:
         type_ = read.number(_INT16, "type")
@@ -237,7 +237,7 @@ def begins_like_request(head: bytes, size: int) -> bool:
             return many and _plausible(_read_fetch(read))
         if type_ != PRODUCE and not many:
             return False
-        entry = {"topic": read.string("topic"), "partition": read.number(_INT32, "partition")}
+        entry: Body = {"topic": read.string("topic"), "partition": read.number(_INT32, "partition")}
         set_size = read.number(_INT32, "messageSet")
     except DecodeError:
         return False

@@ -13,6 +13,7 @@ from struct import Struct
 from struct import error as StructError
 from zlib import crc32
 
+from kwsniff.compiled import compiled
 from kwsniff.errors import DecodeError, EncodeError, Reason
 from kwsniff.model import Body
 from kwsniff.wire import compression
@@ -30,6 +31,7 @@ _FIELDS_AT = {0: 18, 1: 26}
 """Where the key's length stands in an entry."""
 _CODEC, _APPEND = 0x07, 0x08
 _CRC_AT, _MAGIC_AT = 12, 16
+_compiled = compiled("kwsniff.wire._records")
 
 
 class Budget:
@@ -113,22 +115,17 @@ def _expand(
     wrapper: Body, value: bytes | None, budget: Budget, numbers: Iterator[int], level: int
 ) -> Iterator[Body]:
     """The messages inside of a wrapper. Kafka writes one level; a few more are shown before it is refused."""
-    if value is None:
-        raise DecodeError(Reason.NULL_INVALID, "a compressed message set that is null", path="records")
-    if level > budget.levels:
-        message = f"compressed message sets nested more than {budget.levels} deep"
-        raise DecodeError(Reason.NESTING_LIMIT, message, path=f"records[{next(numbers)}]")
-    try:
-        codec = wrapper["attributes"] & _CODEC
-        content = compression.decompress(codec, value, budget.size, wrapper["magic"])
-    except DecodeError as error:
-        raise DecodeError(error.reason, error.message, path="records") from None
-    budget.size -= len(content)
-    shift = _shift(wrapper, content)
+    content = _unpacked(wrapper, value, budget, numbers, level)
+    shift = int64(_shift(wrapper, content))
     append = wrapper["timestamp"] if wrapper["timestampType"] == LOG_APPEND_TIME else None
     at, size = 0, len(content)
     view = memoryview(content)
     while at < size:
+        if _compiled is not None:
+            found, at = _compiled.messages(content, at, wrapper["magic"], shift, append)
+            yield from (record for record, _ in zip(found, numbers, strict=False))
+            if found:
+                continue
         end, magic = _bounds(content, at, numbers)
         if magic != wrapper["magic"]:
             raise _bad(numbers, at, f"magic {magic} inside of a wrapper of magic {wrapper['magic']}")
@@ -153,6 +150,23 @@ def _expand(
             next(numbers)
             yield record
         at = end
+
+
+def _unpacked(
+    wrapper: Body, value: bytes | None, budget: Budget, numbers: Iterator[int], level: int
+) -> bytes:
+    if value is None:
+        raise DecodeError(Reason.NULL_INVALID, "a compressed message set that is null", path="records")
+    if level > budget.levels:
+        message = f"compressed message sets nested more than {budget.levels} deep"
+        raise DecodeError(Reason.NESTING_LIMIT, message, path=f"records[{next(numbers)}]")
+    try:
+        codec = wrapper["attributes"] & _CODEC
+        content = compression.decompress(codec, value, budget.size, wrapper["magic"])
+    except DecodeError as error:
+        raise DecodeError(error.reason, error.message, path="records") from None
+    budget.size -= len(content)
+    return content
 
 
 def _bad(numbers: Iterator[int], at: int, message: str, field: str = "") -> DecodeError:

@@ -31,6 +31,8 @@ FIXED = {
 }
 """Fixed-size types and their `struct` codes."""
 MAX_STRING = 0x7FFF
+MAX_ELEMENTS = 1_000_000
+"""Structs in arrays and unknown tagged fields of one body: two bytes on the wire may become a dict of 200."""
 
 _ABSENT = object()
 
@@ -66,6 +68,20 @@ def short(at: int) -> Bad:
 
 def too_short(size: int, left: int, at: int) -> NoReturn:
     raise Bad(Reason.BODY_TRUNCATED, f"{size} bytes announced, {left} left", at)
+
+
+class Counted(bytes):
+    """The bytes of a body that could hold more than MAX_ELEMENTS, for each takes a byte or more."""
+
+    left = MAX_ELEMENTS
+
+
+def charge(data: bytes, count: int, at: int) -> None:
+    """`count` more elements were announced at `at`."""
+    if isinstance(data, Counted):
+        data.left -= count
+        if data.left < 0:
+            raise Bad(Reason.COUNT_INVALID, f"more than {MAX_ELEMENTS} elements in one body", at)
 
 
 def read_uvarint(data: bytes, at: int) -> tuple[int, int]:
@@ -167,7 +183,7 @@ def numbers(code: str, count: Read, nullable: bool) -> Read:
     return read
 
 
-def array(element: Read, smallest: int, count: Read, nullable: bool) -> Read:
+def array(element: Read, smallest: int, count: Read, nullable: bool, structs: bool) -> Read:
     """An array of anything else. `smallest` is the least that one element takes."""
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
@@ -176,6 +192,8 @@ def array(element: Read, smallest: int, count: Read, nullable: bool) -> Read:
             return _null(length, at, nullable, Reason.COUNT_INVALID), end
         if length * smallest > len(data) - end:
             raise Bad(Reason.COUNT_INVALID, f"{length} elements in {len(data) - end} bytes", at)
+        if structs:
+            charge(data, length, at)
         items: list[Any] = []
         try:
             for _ in range(length):

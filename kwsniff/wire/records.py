@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from zlib import crc32
 
+from kwsniff.compiled import compiled
 from kwsniff.errors import DecodeError, EncodeError, Reason
 from kwsniff.model import Body
 from kwsniff.wire import batch, compression, messageset
@@ -19,6 +20,7 @@ from kwsniff.wire.varint import int64
 
 __all__ = ["Entry", "Scan", "decode_records", "encode_records", "read_slice", "summarise"]
 
+_compiled = compiled("kwsniff.wire._records")
 _LEAST_RECORD = 7
 """Bytes of a record of magic 2, its length included."""
 
@@ -78,6 +80,11 @@ def summarise(
     magic 0 and 1) or where a batch cannot hold the count it claims; the offsets are null where unknown,
     crcErrors without check_crc. At most 16 errors are listed. Never raises.
     """
+    counted: Body | None = None
+    if _compiled is not None:
+        counted = _compiled.summary(bytes(data), check_crc, allow_partial)
+    if counted is not None:
+        return counted, []
     scan = Scan(data, allow_partial=allow_partial)
     summary: Body = {"batches": 0, "records": 0, "codecs": [], "magics": [], "baseOffset": None}
     summary |= {"lastOffset": None, "crcErrors": 0 if check_crc else None}
@@ -126,7 +133,7 @@ def _batch_facts(data: bytes, found: Bounds, check_crc: bool) -> _Facts:
     fields = batch.HEADER.unpack_from(data, at)
     base, crc, codec, count = fields[0], fields[4], fields[5] & 0x07, fields[12]
     holds = count >= 0 and (codec or count * _LEAST_RECORD <= end - at - batch.HEADER_SIZE)
-    valid = not check_crc or batch.crc32c(data[at + batch.BEHIND_CRC : end]) == crc
+    valid = not check_crc or batch.crc32c(memoryview(data)[at + batch.BEHIND_CRC : end]) == crc
     return _Facts(codec, base, int64(base + fields[6]), count if holds else None, valid)
 
 
@@ -162,7 +169,7 @@ def _first_batch(data: bytes) -> int:
             effort -= fields[1]
             if effort < 0:
                 break
-            if batch.crc32c(data[at + batch.BEHIND_CRC : end]) == fields[4]:
+            if batch.crc32c(memoryview(data)[at + batch.BEHIND_CRC : end]) == fields[4]:
                 return at
         at = data.find(b"\x02", at + 17) - 16
     return len(data)
