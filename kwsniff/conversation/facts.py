@@ -48,7 +48,7 @@ def facts(exchange: Exchange) -> Facts:
         for topic_id in walk.topic_ids(name, version, body):
             topics[topic_name(exchange, topic_id)] = None
         if group_id is None:
-            group_id = next(iter(walk.groups(name, version, body)), None) or _sought_group(frame, body)
+            group_id = next(iter(walk.groups(name, version, body)), None) or sought_group(frame, body)
         if frame.side is Side.RESPONSE:
             errors += _errors(exchange, name, version, body)
             throttle = body.get("throttleTimeMs") or 0
@@ -83,7 +83,7 @@ def _errors(exchange: Exchange, name: str, version: int, body: Body) -> list[dic
     ]
 
 
-def _sought_group(frame: Frame, body: Body) -> str | None:
+def sought_group(frame: Frame, body: Body) -> str | None:
     """FindCoordinator names groups by a key whose meaning is another field (v0: always a group)."""
     if frame.api != FIND_COORDINATOR or frame.side is not Side.REQUEST:
         return None

@@ -121,13 +121,15 @@ class Framer:
     def cut(self) -> list[RawFrame | Gap | BadSize]:
         """All that can be read now. A Gap or BadSize comes last: where to go on behind it is not known."""
         found: list[RawFrame | Gap | BadSize] = []
-        if _cut is not None:
-            self._cut_first_piece(found)
-        while (frame := self.maybe_frame()) is not None:
+        while True:
+            if _cut is not None:
+                self._cut_first_piece(found)
+            frame = self.maybe_frame()
+            if frame is None:
+                return found
             found.append(frame)
             if not isinstance(frame, RawFrame):
-                break
-        return found
+                return found
 
     def _cut_first_piece(self, found: list[Any]) -> None:
         """The frames that lie whole in the first piece: nearly all of them, where frames are small."""

@@ -14,7 +14,7 @@ from msgspec import json
 
 from kwsniff import wire
 from kwsniff.compiled import compiled
-from kwsniff.conversation.facts import FIND_COORDINATOR, topic_name
+from kwsniff.conversation.facts import FIND_COORDINATOR, sought_group, topic_name
 from kwsniff.model import ConnectionId, Exchange, Frame, Peer, Protocol, Side
 from kwsniff.output.present import Options
 from kwsniff.output.times import timestamp
@@ -54,8 +54,6 @@ def _body(frame: Frame, shown: bool) -> tuple[bytes, Any] | None:
     """(JSON of the body, its facts), or None."""
     if frame.protocol is not Protocol.KAFKA or frame.lost or frame.body_at < 0:
         return None
-    if frame.api == FIND_COORDINATOR and frame.side is Side.REQUEST:
-        return None  # whether its key is a group depends on another field
     raw, at = frame.raw, frame.body_at
     if frame.api == _API_VERSIONS and raw[at : at + 2] == _UNSUPPORTED_VERSION:
         return None
@@ -63,16 +61,16 @@ def _body(frame: Frame, shown: bool) -> tuple[bytes, Any] | None:
     if program is None:
         return None
     partial = frame.side is Side.RESPONSE
-    if not shown:
-        facts = program.body_facts(raw, at)
-        if facts is None or (facts[5] and _with_summaries(b"", raw, facts[5], partial) is None):
-            return None
-        return b"null", facts
-    found: tuple[bytes, Any] | None = program.body_json(raw, at)
-    if found is None or not found[1][5]:
-        return found
-    text = _with_summaries(found[0], raw, found[1][5], partial)
-    return None if text is None else (text, found[1])
+    found = program.body_json(raw, at) if shown else (b"null", program.body_facts(raw, at))
+    if found is None or found[1] is None:
+        return None
+    text, facts = found
+    if frame.api == FIND_COORDINATOR and not partial:
+        # Whether its key is a group depends on another field.
+        facts = (*facts[:2], sought_group(frame, program.decode(raw, at)[0]), *facts[3:])
+    if facts[5]:
+        text = _with_summaries(text, raw, facts[5], partial)
+    return None if text is None else (text if shown else b"null", facts)
 
 
 @lru_cache(maxsize=4096)
