@@ -208,7 +208,6 @@ class Frame(Struct, dict=True, eq=False):
     cut_off: bool = False
     """The connection, or the capture, ended inside it."""
     file: str | None = None
-    comment: str | None = None
 
     @cached_property
     def decoded(self) -> Decoded:

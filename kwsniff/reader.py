@@ -9,6 +9,7 @@ fault; one that cannot be read at all is named at the end in a ConfigError, afte
 from __future__ import annotations
 
 import heapq
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -159,6 +160,8 @@ class _Input:
         self.streams = Reassembler()
 
     def read(self, paths: list[str]) -> Iterator[list[Event]]:
+        if self.options.progress is not None:
+            self.total = _size(paths)
         for path in paths:
             try:
                 yield from self._file(path)
@@ -211,6 +214,14 @@ class _Input:
             file=error.file,
             file_offset=error.offset,
         )
+
+
+def _size(paths: list[str]) -> int | None:
+    """Bytes of all files; None where one has no size (standard input) or cannot be asked."""
+    try:
+        return sum(os.stat(path).st_size for path in paths)
+    except OSError:
+        return None
 
 
 def _same_series(one: str, other: str) -> bool:
