@@ -15,7 +15,7 @@ $(VENV)/.libraries: requirements.lock
 	$(PIP) install --require-hashes -r requirements.lock
 	@touch $@
 
-$(VENV)/.runtime: $(VENV)/.libraries pyproject.toml $(wildcard setup.py kwsniff/*/*.py[xi] kwsniff/*/*.px[di])
+$(VENV)/.runtime: $(VENV)/.libraries pyproject.toml $(wildcard setup.py kwsniff/*.pyx kwsniff/*/*.py[xi] kwsniff/*/*.px[di])
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 

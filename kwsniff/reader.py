@@ -13,11 +13,14 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from kwsniff.capture.files import open_capture
 from kwsniff.capture.link import LinkDecoder
 from kwsniff.capture.scan import scanner
 from kwsniff.capture.tcp import Reassembler
+from kwsniff.compiled import compiled
 from kwsniff.conversation.connection import DEFAULT_MAX_FRAME, Connection, Event, Shared
 from kwsniff.conversation.recorded import with_records
 from kwsniff.errors import CaptureError, ConfigError, NotACapture
@@ -34,6 +37,10 @@ WINDOW_BYTES = 32 * 1024 * 1024
 _ROTATION = 60 * NS
 """A file of the same series that begins within this time behind the last packet of the one before."""
 
+_lane: Any = compiled("kwsniff._lane")
+_order: Any = compiled("kwsniff._order")
+
+Place = Callable[[Any], tuple[int, int, int]]
 Progress = Callable[[int, int | None], None]
 """(bytes read of all files so far, their size or None)."""
 
@@ -51,33 +58,63 @@ class ReadOptions:
 
 def events(paths: Iterable[str], options: ReadOptions | None = None) -> Iterator[Event]:
     """Everything that the captures tell, in order."""
-    options = options or ReadOptions()
-    for event in in_order(_Input(options).read(list(paths))):
-        if isinstance(event, Session) or _within(event.ts, options):
-            yield event
+    for batch in batches(paths, options or ReadOptions()):
+        yield from batch
 
 
-def in_order(found: Iterable[list[Event]]) -> Iterator[Event]:
-    """Sort by time within the window: 10 s of capture time, 10,000 events, 32 MiB of frames."""
-    heap: list[tuple[int, int, int, Event]] = []
+def batches(paths: Iterable[str], options: ReadOptions, lines: Any = None) -> Iterator[list[Any]]:
+    """The same, many at a time. lines: a `_line.Lines`, whose lines stand for ordinary exchanges then."""
+    for batch in in_order(_Input(options, lines).read(list(paths))):
+        if options.start is None and options.end is None:
+            yield batch
+        else:
+            yield [event for event in batch if isinstance(event, Session) or _within(event.ts, options)]
+
+
+def in_order(found: Iterable[list[Any]]) -> Iterator[list[Any]]:
+    """Sort by time within the window."""
     refused: list[ConfigError] = []
-    newest = held = number = 0
+    make = Window if _order is None else _order.Window
+    window: Window = make(_place, WINDOW, WINDOW_EVENTS, WINDOW_BYTES)
     for batch in _until_refused(found, refused):
-        for event in batch:
-            when, known, weight = _place(event)
-            number += 1
-            heapq.heappush(heap, (when, number, weight, event))
-            held += weight
-            if known > newest:
-                newest = known
-        while heap and (heap[0][0] <= newest - WINDOW or len(heap) > WINDOW_EVENTS or held > WINDOW_BYTES):
-            _, _, weight, event = heapq.heappop(heap)
-            held -= weight
-            yield event
-    while heap:
-        yield heapq.heappop(heap)[3]
+        if ready := window.feed(batch):
+            yield ready
+    yield window.rest()
     for error in refused:
         raise error
+
+
+class Window:
+    """Events wait here until none before them can come. Limits: ns of capture time, events, bytes."""
+
+    def __init__(self, place: Place, most_time: int, most_events: int, most_bytes: int) -> None:
+        self._place = place
+        self._most = most_time, most_events, most_bytes
+        self._heap: list[tuple[int, int, int, Any]] = []
+        self._newest = self._held = self._number = 0
+
+    def feed(self, events: list[Any]) -> list[Any]:
+        """The events whose turn it is now that these have come, in order."""
+        heap = self._heap
+        most_time, most_events, most_bytes = self._most
+        for event in events:
+            when, known, weight = self._place(event)
+            self._number += 1
+            heapq.heappush(heap, (when, self._number, weight, event))
+            self._held += weight
+            self._newest = max(self._newest, known)
+        ready: list[Any] = []
+        while heap and (
+            heap[0][0] <= self._newest - most_time or len(heap) > most_events or self._held > most_bytes
+        ):
+            _, _, weight, event = heapq.heappop(heap)
+            self._held -= weight
+            ready.append(event)
+        return ready
+
+    def rest(self) -> list[Any]:
+        """All that still waits, in order."""
+        return [heapq.heappop(self._heap)[3] for _ in range(len(self._heap))]
 
 
 def _place(event: Event) -> tuple[int, int, int]:
@@ -104,18 +141,18 @@ def _until_refused(found: Iterable[list[Event]], refused: list[ConfigError]) -> 
 class Conversations:
     """Chunks of many connections -> events. What a file, an interface and a merged input have in common."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, lines: Any = None) -> None:
         self._shared = Shared(max_frame=options.max_frame, ports=frozenset(options.port))
+        if lines is not None and _lane is not None:
+            self._shared.lane = partial(_lane.Lane, lines)
         self._connections: dict[tuple[Endpoint, Endpoint], Connection] = {}
 
     def feed(self, item: Chunk | Run, file: str | None) -> list[Event]:
         if not isinstance(item, Chunk):
             connection = item.slot
             if connection is None:
-                chunk = item.chunks()[0]
-                connection = item.slot = self._connection(chunk)
-            found: list[Event] = connection.feed_run(item, file)
-            return found
+                connection = item.slot = self._connection(item.chunks()[0])
+            return connection.feed_run(item, file)  # type: ignore[no-any-return]
         if item.closed and not item.data and not item.lost and self._key(item) not in self._connections:
             return []
         connection = self._connection(item)
@@ -148,6 +185,7 @@ class _Input:
     """The state that goes from file to file."""
 
     options: ReadOptions
+    lines: Any
     done: int = 0
     total: int | None = None
     last: int | None = None
@@ -155,7 +193,7 @@ class _Input:
     bad: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.conversations = Conversations(self.options)
+        self.conversations = Conversations(self.options, self.lines)
         self.links = LinkDecoder()
         self.streams = Reassembler()
 
@@ -174,7 +212,7 @@ class _Input:
             raise ConfigError("\n".join(self.bad))
 
     def _file(self, path: str) -> Iterator[list[Event]]:
-        report = self.options.progress
+        report, feed = self.options.progress, self.conversations.feed
         with open_capture(path) as capture:
             scan = scanner(capture)
             first = scan.first()
@@ -183,9 +221,10 @@ class _Input:
             self.file = path
             try:
                 for items in scan.batches(self.links, self.streams):
+                    found: list[Event] = []
                     for item in items:
-                        if found := self.conversations.feed(item, path):
-                            yield found
+                        found += feed(item, path)
+                    yield found
                     if report is not None:
                         report(self.done + capture.bytes_read, self.total)
             finally:

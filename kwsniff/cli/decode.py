@@ -11,7 +11,7 @@ import click
 
 from kwsniff.cli import options as given
 from kwsniff.cli.failure import FINDING, FINE, INTERRUPTED, WRONG, quiet_pipe, say
-from kwsniff.cli.reading import read
+from kwsniff.cli.reading import read_batches
 
 if TYPE_CHECKING:
     from kwsniff.model import Exchange, Fault, Session
@@ -132,12 +132,13 @@ def _run(
 
     quick: what writes bytes, where lines need not be dicts first.
     """
+    from kwsniff.output.ordinary import writer
+
     problems: list[str] = []
-    found = read(files, options, problems)
+    lines = None if quick is None else writer(shape)
     _collect_less_often()
-    if quick is not None:
-        found = _without_ordinary(found, shape, summary, quick)
-    for line in _lines(found, shape, summary):
+    found = read_batches(files, options, problems, lines)
+    for line in _lines(_without_ordinary(found, lines, quick, summary), shape, summary):
         shown = condition is None or condition.matches(line)
         if shown:
             write(line)
@@ -155,22 +156,21 @@ def _collect_less_often() -> None:
 
 
 def _without_ordinary(
-    found: Iterator[Exchange | Fault | Session],
-    shape: Options,
-    summary: Summary,
-    put: Callable[[bytes], object],
+    batches: Iterator[list[Any]], lines: Any, put: Callable[[bytes], object] | None, summary: Summary
 ) -> Iterator[Exchange | Fault | Session]:
     """Writes ordinary exchanges straight away; the others are left over."""
-    from kwsniff.model import Exchange
-    from kwsniff.output.ordinary import maybe_encoded
-
-    for event in found:
-        if not isinstance(event, Exchange) or (encoded := maybe_encoded(event, shape)) is None:
-            yield event
-        else:
-            put(encoded[0])
-            put(b"\n")
-            summary.ordinary(event, encoded[1])
+    if lines is None:
+        for batch in batches:
+            yield from batch
+        return
+    try:
+        for batch in batches:
+            at = 0
+            while (at := lines.put(batch, at, put)) < len(batch):
+                yield batch[at]
+                at += 1
+    finally:
+        summary.ordinary(lines.counts)
 
 
 def _lines(

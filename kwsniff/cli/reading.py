@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kwsniff.cli.failure import say
 from kwsniff.errors import ConfigError
@@ -17,13 +17,21 @@ def read(
     files: Sequence[str], options: ReadOptions, problems: list[str]
 ) -> Iterator[Exchange | Fault | Session]:
     """The events of the files; `problems` gets a line for each that is no readable capture."""
+    for batch in read_batches(files, options, problems):
+        yield from batch
+
+
+def read_batches(
+    files: Sequence[str], options: ReadOptions, problems: list[str], lines: Any = None
+) -> Iterator[list[Any]]:
+    """The events of the files, in batches (reader.batches). `problems` as above."""
     from kwsniff.compiled import PURE
-    from kwsniff.reader import events
+    from kwsniff.reader import batches
     from kwsniff.wire import codec
 
     if not codec.COMPILED and not PURE:
         say("some ten times slower than it could be: it was installed without a C compiler")
     try:
-        yield from events(files, options)
+        yield from batches(files, options, lines)
     except ConfigError as error:
         problems += str(error).splitlines()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol as TypingProtocol
 
 from kwsniff.conversation import detect, resync
 from kwsniff.conversation.bodies import decode_body, decode_body07
@@ -36,6 +37,7 @@ from kwsniff.model import (
 
 Event = Exchange | Fault | Session
 Dialect = KafkaDialect | Kafka07Dialect
+Surrendered = tuple[int, list[tuple[bytes, int, int]]]
 
 DEFAULT_MAX_FRAME = 100 * 1024 * 1024
 """socket.request.max.bytes of a broker."""
@@ -43,6 +45,16 @@ _ROLE_RUN = 32 * 1024
 """Bytes of either direction that are kept until it is known who asks."""
 _SEARCH_LIMIT = 16 * 1024 * 1024
 """Bytes of a connection that began before the capture in which no Kafka was found: it is given up."""
+
+
+class Lane(TypingProtocol):
+    """What takes a connection's runs while all in it is ordinary: kwsniff/_lane.pyx."""
+
+    @property
+    def active(self) -> bool: ...
+    def enter(self, asked: Surrendered, answered: Surrendered) -> None: ...
+    def feed(self, run: Run, asking: bool, file: str | None) -> list[Event]: ...
+    def leave(self) -> list[tuple[int, list[tuple[bytes, int, int]], int]]: ...
 
 
 @dataclass
@@ -54,6 +66,7 @@ class Shared:
     """Broker ports that are taken for Kafka whatever their bytes look like."""
     topic_names: TopicNames = field(default_factory=TopicNames)
     fetch_sessions: FetchSessions = field(default_factory=FetchSessions)
+    lane: Callable[[KafkaDialect, ConnectionId, int], Lane] | None = None
 
 
 class Connection:
@@ -70,6 +83,7 @@ class Connection:
         self._exchanges = self._faults = 0
         self._protocol: str | None = None
         self._dialect: Dialect | None = None
+        self._lane: Lane | None = None
         self._state: Callable[[], list[Event]] = self._search_roles
         self._ends = {src: Direction(src, shared.max_frame, synced=False) for src in (chunk.src, chunk.dst)}
         forced = [end for end in (chunk.dst, chunk.src) if end.port in shared.ports]
@@ -83,6 +97,7 @@ class Connection:
 
     def feed(self, chunk: Chunk, file: str | None = None) -> list[Event]:
         """The events that this chunk completes."""
+        self._leave_lane()
         if chunk.ts > self._last:
             self._last = chunk.ts
         self._file = file or self._file
@@ -100,11 +115,46 @@ class Connection:
             return [event for chunk in run.chunks() for event in self.feed(chunk, file)]
         self._last = max(self._last, run.latest)
         self._file = file or self._file
+        if self._lane is not None and (self._lane.active or self._entered(self._lane)):
+            direction.ledger.seen += run.size
+            found = self._lane.feed(run, direction is self._requests, self._file)
+            self._exchanges += len(found)
+            if not self._lane.active:
+                self._give_back(self._lane)
+                found += self._counted(self._state())
+            return found
         direction.receive_run(run)
         return self._counted(self._state())
 
+    def _entered(self, lane: Lane) -> bool:
+        """Whether all is ordinary here, and the lane has taken over."""
+        asked, answered = self._requests, self._responses
+        dialect = self._dialect
+        if not (isinstance(dialect, KafkaDialect) and dialect.plain and asked.synced and answered.synced):
+            return False
+        given = [direction.framer.surrender() for direction in (asked, answered)]
+        if given[0] is not None and given[1] is not None:
+            lane.enter(given[0], given[1])
+            return True
+        for direction, part in zip((asked, answered), given, strict=True):
+            if part is not None:
+                direction.framer.take_back(*part)
+        return False
+
+    def _leave_lane(self) -> None:
+        if self._lane is not None and self._lane.active:
+            self._give_back(self._lane)
+
+    def _give_back(self, lane: Lane) -> None:
+        for direction, (offset, pieces, decoded) in zip(
+            (self._requests, self._responses), lane.leave(), strict=True
+        ):
+            direction.framer.take_back(offset, pieces)
+            direction.ledger.decoded += decoded
+
     def end(self) -> list[Event]:
         """The input is over, or the connection is; its session is the last event."""
+        self._leave_lane()
         for direction in self._ends.values():
             direction.ended = True
         found = self._counted(self._state())
@@ -202,6 +252,8 @@ class Connection:
             )
             if protocol is Protocol.SASL:
                 self._dialect.begin_with_token()
+            if shared.lane is not None:
+                self._lane = shared.lane(self._dialect, self._id(), shared.max_frame)
         self._protocol = protocol if protocol is Protocol.KAFKA07 else Protocol.KAFKA
         self._state = self._converse
         return self._converse()

@@ -48,7 +48,9 @@ def facts(exchange: Exchange) -> Facts:
         for topic_id in walk.topic_ids(name, version, body):
             topics[topic_name(exchange, topic_id)] = None
         if group_id is None:
-            group_id = next(iter(walk.groups(name, version, body)), None) or sought_group(frame, body)
+            group_id = next(iter(walk.groups(name, version, body)), None)
+        if group_id is None and frame.api == FIND_COORDINATOR and frame.side is Side.REQUEST:
+            group_id = group_of_key(body)
         if frame.side is Side.RESPONSE:
             errors += _errors(exchange, name, version, body)
             throttle = body.get("throttleTimeMs") or 0
@@ -83,10 +85,8 @@ def _errors(exchange: Exchange, name: str, version: int, body: Body) -> list[dic
     ]
 
 
-def sought_group(frame: Frame, body: Body) -> str | None:
+def group_of_key(body: Body) -> str | None:
     """FindCoordinator names groups by a key whose meaning is another field (v0: always a group)."""
-    if frame.api != FIND_COORDINATOR or frame.side is not Side.REQUEST:
-        return None
     if body.get("keyType", _GROUP_KEY_TYPE) != _GROUP_KEY_TYPE:
         return None
     keys = body.get("coordinatorKeys") or [body.get("key")]

@@ -118,6 +118,29 @@ class Framer:
             else:
                 self._end += len(chunk.data)
 
+    def surrender(self) -> tuple[int, list[tuple[bytes, int, int]]] | None:
+        """Give away what is not read: (offset, (data, ts, packet) of each chunk). None, and nothing is given
+        away, where bytes are lost in it."""
+        at, given = self._at, []
+        for piece in self._pieces:
+            if piece.offset > at:
+                return None
+            given.append((piece.data[at - piece.offset :], piece.ts, piece.packet))
+            at = piece.offset + len(piece.data)
+        if at != self._end:
+            return None
+        self._pieces.clear()
+        self._end = self._at
+        return self._at, given
+
+    def take_back(self, offset: int, pieces: list[tuple[bytes, int, int]]) -> None:
+        """What was surrendered, or what others have left of it."""
+        self._at = self._end = offset
+        self._need = offset + 4
+        for data, ts, packet in pieces:
+            self._pieces.append(_Piece(self._end, data, ts, packet))
+            self._end += len(data)
+
     def cut(self) -> list[RawFrame | Gap | BadSize]:
         """All that can be read now. A Gap or BadSize comes last: where to go on behind it is not known."""
         found: list[RawFrame | Gap | BadSize] = []

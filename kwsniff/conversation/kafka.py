@@ -6,7 +6,8 @@ Reads headers, matches answers, and follows what the conversation tells about it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -67,6 +68,24 @@ class KafkaDialect:
         self._authentication = Authentication()
         self._bare_tokens = False
 
+    @property
+    def plain(self) -> bool:
+        """Whether frames are no bare tokens, and answers are told apart by their ids alone."""
+        return not self._bare_tokens and self._matcher.plain
+
+    @property
+    def waiting(self) -> Mapping[int | None, Sequence[Any]]:
+        """The requests that wait for their answers, by correlation id; as it changes."""
+        return self._matcher.by_id
+
+    @property
+    def topic_names(self) -> TopicNames:
+        return self._topic_names
+
+    def meet_client(self, client_id: str | None) -> None:
+        """This connection's requests have this client id."""
+        self._client_ids.add(client_id)
+
     def begin_with_token(self) -> None:
         """A 0.9 client's GSSAPI: bare tokens from the first byte, no handshake (WIRE: SASL, third way)."""
         self._begin_sasl("GSSAPI", bare=True)
@@ -80,7 +99,7 @@ class KafkaDialect:
         frame = self._frame(raw, Side.REQUEST, header.api, header.version)
         frame.correlation_id, frame.client_id, frame.body_at = header[2:]
         self._bare_tokens = False
-        self._client_ids.add(header.client_id)
+        self.meet_client(header.client_id)
         if learn := _LEARN_FROM_REQUEST.get(header.api):
             learn(self, frame)
         due = not (header.api == PRODUCE and acks(raw.data, header) == 0)

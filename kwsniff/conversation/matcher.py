@@ -9,7 +9,7 @@ Pairs are `Pair`; the connection makes exchanges of them.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -54,6 +54,18 @@ class Matcher:
         self._unasked = 0
         self._ordered = 0
         """How many wait that are matched by order, or need no answer: while there are none, ids do."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether an id alone tells which request an answer is for, as long as none is repeated."""
+        if self._ordered or self._early:
+            return False
+        return next(iter(self._waiting), self._number + 1) > self._sent_before_gap
+
+    @property
+    def by_id(self) -> Mapping[int | None, list[_Waiting]]:
+        """The requests that wait, by correlation id; as it changes."""
+        return self._by_id
 
     @property
     def waiting_ids(self) -> list[int]:

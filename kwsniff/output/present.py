@@ -77,7 +77,7 @@ def present(
 
     asked: of a response, the body of its request. size: bytes of the frame, which bound the records shown.
     """
-    budget = _budget(options, size, message.type)
+    budget = budget_of(options, size, message.type)
     context = _Context(options, topic_name, budget, message.type == "response")
     opened = embedded.expand(message.name, version, body, asked)
     if message.name in _FORWARDED:
@@ -115,7 +115,7 @@ def present_token(body: Body) -> Body:
 
 def present07(body: Body, asked: Body | None, options: Options, size: int) -> tuple[Body, Budget]:
     """As `present`, of Kafka 0.7. asked: of a response, the body of its request, which knows the offsets."""
-    budget = _budget(options, size, "request" if asked is None else "response")
+    budget = budget_of(options, size, "request" if asked is None else "response")
     shown = deepcopy(body)
     for path, holder, key, base in kafka07.record_fields(shown, asked):
         data = holder.pop(key)
@@ -126,7 +126,8 @@ def present07(body: Body, asked: Body | None, options: Options, size: int) -> tu
     return shown, budget
 
 
-def _budget(options: Options, size: int, side: str) -> Budget:
+def budget_of(options: Options, size: int, side: str) -> Budget:
+    """What a body of a frame of `size` bytes may show of its records."""
     most = max(options.max_decompressed, 4 * size)
     return Budget(most, options.max_decompressed, options.int64_as_string, side)
 

@@ -91,10 +91,9 @@ def decoded(records: Field, budget: Budget) -> list[dict[str, Any]] | Raw:
 
     The records are JSON already: as dicts they would take six times the memory.
     """
-    if _compiled is not None and records.scan is Scan and not opens(records.topic):
-        found = _maybe_json(records, budget)
-        if found is not None:
-            return Raw(found)
+    found = _maybe_json(records, budget)
+    if found is not None:
+        return Raw(found)
     shown = []
     for entry in records.scan(
         records.data, max_decompressed=budget.max_decompressed, allow_partial=records.partial
@@ -106,8 +105,16 @@ def decoded(records: Field, budget: Budget) -> list[dict[str, Any]] | Raw:
     return shown
 
 
+def decoded_json(records: Field, budget: Budget) -> bytes | None:
+    """`decoded` as text, where there is nothing to be said besides; else None."""
+    found = _maybe_json(records, budget)
+    return None if budget.faults or budget.raw_strings else found
+
+
 def _maybe_json(records: Field, budget: Budget) -> bytes | None:
     """What `decoded` shows, from the compiled writer; None, with nothing noted, where it cannot."""
+    if _compiled is None or records.scan is not Scan or opens(records.topic):
+        return None
     scan = Scan(records.data, max_decompressed=budget.max_decompressed)
 
     def other(number: int, at: int, end: int, left: int) -> tuple[bytes, int]:

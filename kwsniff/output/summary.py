@@ -7,10 +7,11 @@ read, not what a filter let through.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from kwsniff import wire
-from kwsniff.model import Exchange, Ledger, Outcome, Session
+from kwsniff.model import Ledger, Outcome, Session
 
 Line = dict[str, Any]
 
@@ -25,7 +26,6 @@ class Summary:
         self.shown = 0
         self.ledgers: list[Ledger] = []
         self._closed = Ledger()
-        self._ordinary: Counter[tuple[int, int | None, Outcome, bool]] = Counter()
 
     @property
     def empty(self) -> bool:
@@ -47,21 +47,15 @@ class Summary:
         for fault in extra["faults"]:
             self.faults[str(fault["reason"])] += 1
 
-    def ordinary(self, exchange: Exchange, errors: bool) -> None:
-        """Counts an exchange that was written without a line's dict."""
-        request = exchange.request
-        assert request is not None
-        self._ordinary[request.api, request.version, exchange.outcome, errors] += 1
-
-    def _settle_ordinary(self) -> None:
-        for (key, version, outcome, errors), count in self._ordinary.items():
+    def ordinary(self, counts: Mapping[tuple[int, int, Outcome, bool], int]) -> None:
+        """Counts lines that were made without a dict: by API key, version, outcome, errors or none."""
+        for (key, version, outcome, errors), count in counts.items():
             api = wire.api_name(key), version
             self.shown += count
             self.exchanges[api] += count
             self.outcomes[str(outcome)] += count
             if errors:
                 self.errors[api] += count
-        self._ordinary.clear()
 
     def session(self, session: Session) -> None:
         """Counts one connection. Its ledgers are read at the end: decoding on demand still corrects them."""
@@ -78,7 +72,6 @@ class Summary:
     def text(self, *, filter_errors: int = 0, filter_error: str | None = None, filtered: bool = False) -> str:
         """The summary, several lines; the first says it all in short."""
         self._settle(self.ledgers)
-        self._settle_ordinary()
         self.ledgers = []
         exchanges, faults = sum(self.exchanges.values()), sum(self.faults.values())
         connections = sum(self.protocols.values())

@@ -29,11 +29,6 @@ include "_fast_json.pxi"
 cdef class Program:
     """A message at a version. `layout`: of _program.layout; `name` is for its repr alone."""
 
-    cdef Shape* shape
-    cdef list kept
-    cdef list shapes
-    cdef readonly str name
-
     def __cinit__(self, layout, str name=""):
         self.name = name
         self.kept = []
@@ -93,6 +88,16 @@ cdef class Program:
             return work.out.text[:work.out.size], made_facts(&work.sink, cursor.start)
         finally:
             give_back(work)
+
+    cdef int tell(self, const Byte* at, Py_ssize_t size, bint text, Out* out, Sink* sink) noexcept nogil:
+        """The facts and, if wanted, the JSON text of the body that these bytes are: `body_json`. -1: None."""
+        cdef Cursor cursor
+        cursor.start = cursor.at = at
+        cursor.end = at + size
+        cursor.elements = MAX_ELEMENTS
+        if (write_struct(self.shape, &cursor, out, sink) if text else skip_struct(self.shape, &cursor, sink)) < 0:
+            return -1
+        return 0 if cursor.at == cursor.end else -1
 
     def body_facts(self, data, Py_ssize_t at=0, Py_ssize_t end=-1):
         """What walk.py finds in the body that fills `data` from `at` to `end`, or None.

@@ -21,11 +21,6 @@ cdef extern from "Python.h":
     char* PyBytes_AS_STRING_ "PyBytes_AS_STRING"(PyObject*)
     Py_ssize_t PyBytes_GET_SIZE_ "PyBytes_GET_SIZE"(PyObject*)
 
-cdef struct Out:
-    char* text
-    Py_ssize_t size
-    Py_ssize_t room
-
 cdef enum:
     MAX_VARINT = 5
 

@@ -1,44 +1,8 @@
 # What walk.py finds in a body, found while the bytes go by; and the walk that does nothing else.
 
-cdef struct Text:
-    const Byte* at  # NULL: none
-    Py_ssize_t size
-
-cdef struct Nearest:  # of a struct, or of the nearest around what was found in it
-    Text topic
-    const Byte* topic_id  # NULL: none, or zero
-    int32_t partition
-    bint has_partition
-
-cdef struct FoundError:
-    int16_t code
-    Nearest near
-
-cdef struct FoundRecords:
-    Py_ssize_t splice
-    const Byte* at
-    Py_ssize_t size
-    PyObject* key
-    Nearest near
-
 cdef struct Learned:
     const Byte* topic_id
     Text topic
-
-cdef struct Some:  # a growing array
-    void* items
-    Py_ssize_t count
-    Py_ssize_t room
-
-cdef struct Sink:
-    Some topics  # of Text, distinct if few
-    Some topic_ids  # of const Byte*
-    Some errors
-    Some records
-    Some learned
-    Text group
-    int32_t throttle
-    bint decoded_records  # whether JSON is to have the records, or their summary
 
 cdef struct Work:
     Sink sink
@@ -242,7 +206,11 @@ cdef _text(Text text):
 
 
 cdef _id(const Byte* at):
-    return None if at == NULL else _owned(decode_uuid(at))
+    return None if at == NULL else topic_id_text(at)
+
+
+cdef topic_id_text(const Byte* at):
+    return _owned(decode_uuid(at))
 
 
 cdef _owned(PyObject* made):

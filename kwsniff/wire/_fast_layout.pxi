@@ -1,7 +1,6 @@
 # What the machine runs: Layouts as C structs.
 
 cdef extern from "Python.h":
-    ctypedef struct PyObject
     PyObject* Py_None
     PyObject* Py_True
     PyObject* Py_False
@@ -10,8 +9,6 @@ cdef extern from "Python.h":
     void Py_XDECREF(PyObject*)
     PyObject* PyErr_Occurred()
     void PyErr_Clear()
-
-ctypedef uint8_t Byte
 
 cdef enum Kind:
     BOOL
@@ -65,8 +62,6 @@ _FACTS = {
     "partitionIndex": PARTITION, "throttle": THROTTLE,
 }
 _TREATMENTS = {"": NOTHING, "records": RECORDS, "slice": SLICE, "secret": SECRET, "fallback": FALLBACK}
-
-cdef struct Shape
 
 cdef struct Op:
     Byte kind

@@ -24,6 +24,18 @@ cdef enum:
     ROOM = MAX_NUMBER + TEXT_ROOM
 
 
+cdef int append_number(Out* out, int64_t value) noexcept nogil:
+    if ensure(out, ROOM) < 0:
+        return -1
+    write_signed(value, out)
+    return 0
+
+
+cdef int append_string(Out* out, const Byte* at, Py_ssize_t size) noexcept nogil:
+    """In quotes. -1: it is not UTF-8."""
+    return write_string(at, size, out)
+
+
 cdef inline void put_text(Out* o, const char* text, Py_ssize_t size) noexcept nogil:
     """A key, which has TEXT_ROOM bytes at least: a copy of fixed size costs less than a call. There is room."""
     memcpy(o.text + o.size, text, TEXT_ROOM)

@@ -226,13 +226,13 @@ def test_ctrl_c_says_what_was_done(
 ) -> None:
     from kwsniff import reader
 
-    usual = reader.events
+    usual = reader.batches
 
     def interrupted(*args: Any) -> Any:
-        yield next(iter(usual(*args)))
+        yield next(iter(usual(*args)))[:1]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(reader, "events", interrupted)
+    monkeypatch.setattr(reader, "batches", interrupted)
     target = tmp_path / "out.jsonl"
     result = run("decode", capture, *(["-o", str(target)] if to_file else []))
     assert result.exit_code == 130

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not codec.COMPILED, reason="kwsniff was built wi
 
 ROOT = Path(__file__).parent.parent
 CAPTURES = sorted((ROOT.parent / "captures").iterdir())
-FORMS = [Options(), Options(body=False)]
+FORMS = [Options(), Options(body=False), Options(records=True), Options(records=True, body=False)]
 
 
 @cache
@@ -28,20 +28,21 @@ def exchanges(path: Path) -> list[Exchange]:
 
 
 def quick(exchange: Exchange, options: Options) -> bytes | None:
-    found = ordinary.maybe_encoded(exchange, options)
+    found = ordinary.writer(options).exchange(exchange)
     return found and found[0]
 
 
 def slow(exchange: Exchange, options: Options) -> tuple[bytes, bool]:
     line = jsonl.line(exchange, options)
-    return jsonl.encode(line), bool(line["kwsniff"]["errors"])
+    return jsonl.encode(line) + b"\n", bool(line["kwsniff"]["errors"])
 
 
-@pytest.mark.parametrize("options", FORMS, ids=["body", "no body"])
+@pytest.mark.parametrize("options", FORMS, ids=["body", "no body", "records", "records, no body"])
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.name)
 def test_every_exchange_of_the_captures(path: Path, options: Options) -> None:
+    writer = ordinary.writer(options)
     for exchange in exchanges(path):
-        found = ordinary.maybe_encoded(exchange, options)
+        found = writer.exchange(exchange)
         if found is not None:
             assert found == slow(exchange, options)
 
