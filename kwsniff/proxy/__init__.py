@@ -1,0 +1,1 @@
+"""Sockets and TLS around conversation.intercept: the man in the middle."""
