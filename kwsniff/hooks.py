@@ -1,8 +1,8 @@
 """What a plugin of the proxy can do: the hook specifications (pluggy), and the markers to implement them.
 
 A plugin is a module or an object with functions of these names, marked with `hookimpl`, each taking those of
-the arguments that it wants. Plugins are called one at a time, each seeing a frame as the one before left it; a
-verdict of Respond, Drop, Close or Reset ends the chain, while exchanged, faulted, opened and closed tell all.
+the arguments that it wants. Plugins are called one at a time, each seeing a frame as the last one left it.
+A verdict of Respond, Drop, Close or Reset ends the chain; exchanged, faulted, opened and closed tell all.
 An exception in a plugin is a fault of its connection and the frame goes on; where the plugin has
 `required = True` the proxy stops. Hooks run between two packets of the network: none may block.
 """
@@ -22,7 +22,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 class Hooks:
-    """Every hook there is. What is marked with `hookimpl` and is none of them is refused when it is loaded."""
+    """Every hook there is. What is marked and is none of them is refused when it is loaded."""
 
     @hookspec
     def wants(self) -> Iterable[str] | None:

@@ -1,7 +1,7 @@
 """What is decided of a frame on its way through the proxy: verdicts, and what they are decided upon.
 
-Values, as those of `model`: who decides (plugins, rules) and who carries it out (conversation.intercept) know of
-each other only these.
+Values, as those of `model`: who decides (plugins, rules) and who carries it out (conversation.intercept)
+know of each other only these.
 """
 
 from __future__ import annotations
