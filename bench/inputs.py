@@ -42,6 +42,8 @@ class Workload:
     """As on a loopback interface, or before segmentation offload has cut it."""
     together: bool = False
     """Frames share segments, as those of a busy connection do; else each turn ends with a push."""
+    apart: bool = False
+    """Each frame is pushed at once, as clients without Nagle's algorithm (TCP_NODELAY, all of them) do."""
 
 
 def large_messages(random: Random) -> list[list[Talk]]:
@@ -89,14 +91,17 @@ def small_exchanges(random: Random) -> list[list[Talk]]:
     return [made]
 
 
-def _c(about: str, exchanges: int = 260_000, connections: int = 10, in_flight: int = 10) -> Workload:
-    return Workload(about, small_exchanges, None, exchanges, connections, in_flight, 1400, True)
+def _c(
+    about: str, exchanges: int = 260_000, connections: int = 10, in_flight: int = 10, *, apart: bool = False
+) -> Workload:
+    return Workload(about, small_exchanges, None, exchanges, connections, in_flight, 1400, True, apart)
 
 
 WORKLOADS = {
     "A": Workload("1 kB messages, about 16 a request, mixed codecs", large_messages, 400 * MEGABYTE),
     "B": Workload("100-byte messages, 1000 a batch, plain and lz4", small_messages, 160 * MEGABYTE),
     "C": _c("260,000 small exchanges, 1400-byte segments, 10 connections"),
+    "C-apart": _c("C, each request and each response in packets of its own", apart=True),
     "C-quarter": _c("65,000 small exchanges: C, a quarter of it", 65_000),
     "C-connections": _c("C, on 10,000 connections", connections=10_000),
     "C-deep": _c("C, with 1,000 requests in flight on each connection", in_flight=1_000),
@@ -134,13 +139,18 @@ class Client:
         self._waiting.append((self._asked, talk.response.fill(self._correlation_id, self._offset)))
         self._correlation_id += 1
         self._offset += talk.records
-        self.connection.say(CLIENT, request)
+        self._say(CLIENT, request)
         return talk.records
+
+    def _say(self, end: int, frame: bytes) -> None:
+        self.connection.say(end, frame)
+        if self._workload.apart:
+            self.connection.push(end)
 
     def _answer(self) -> None:
         waiting, arrived = self._waiting, self.connection.said(CLIENT)
         while waiting and waiting[0][0] <= arrived:
-            self.connection.say(BROKER, waiting.popleft()[1])
+            self._say(BROKER, waiting.popleft()[1])
 
     def _turn(self) -> None:
         self.connection.push(CLIENT)

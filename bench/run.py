@@ -31,7 +31,7 @@ import report
 
 HERE = Path(__file__).parent
 INPUTS = Path("build/bench")
-CAPTURES = ("A", "B", "C")
+CAPTURES = ("A", "B", "C", "C-apart")
 GROWTH = ("C-quarter", "C-connections", "C-deep")
 MESSAGES = "messages"
 PORT = "tcp.port==9092,kafka"

@@ -28,7 +28,6 @@ cdef enum:
     COMPACT = 9
     SESSIONS = 7  # the first version of Fetch with sessions (KIP-227), and without a replica id in front
     NO_REPLICA_ID = 15
-    MOST_CLIENTS = 64
 
 cdef bytes NO_SESSION = bytes(4) + b"\xff\xff\xff\xff"
 
@@ -76,7 +75,8 @@ cdef class Lane:
     cdef object dialect, conn, peer, file
     cdef object topic_names
     cdef tuple connection
-    cdef dict waiting, elsewhere, clients
+    cdef dict waiting, elsewhere
+    cdef set clients
     cdef bytes client, client_raw, file_text
     cdef Lines lines
     cdef Half asked, answered
@@ -86,7 +86,7 @@ cdef class Lane:
 
     def __init__(self, Lines lines, dialect, conn, Py_ssize_t max_frame):
         self.lines, self.dialect, self.conn, self.max_frame = lines, dialect, conn, max_frame
-        self.waiting, self.elsewhere, self.clients = {}, dialect.waiting, {}
+        self.waiting, self.elsewhere, self.clients = {}, dialect.waiting, dialect.client_ids
         self.topic_names = dialect.topic_names
         self.asked, self.answered = Half(), Half()
 
@@ -293,15 +293,9 @@ cdef class Lane:
         return 10 + length
 
     cdef int meet_client(self, bytes raw) except -1:
-        text = self.clients.get(raw)
-        if text is None:
-            client_id = None if raw is None else raw.decode()
-            text = self.lines.text_of(client_id)
-            self.dialect.meet_client(client_id)
-            if len(self.clients) >= MOST_CLIENTS:
-                self.clients.clear()
-            self.clients[raw] = text
-        self.client, self.client_raw = text, raw
+        client_id, self.client = self.lines.client_of(raw)
+        self.clients.add(client_id)
+        self.client_raw = raw
         return 0
 
     cdef int meet_peer(self) except -1:

@@ -82,9 +82,10 @@ class KafkaDialect:
     def topic_names(self) -> TopicNames:
         return self._topic_names
 
-    def meet_client(self, client_id: str | None) -> None:
-        """This connection's requests have this client id."""
-        self._client_ids.add(client_id)
+    @property
+    def client_ids(self) -> set[str | None]:
+        """Those that this connection's requests have; to be added to."""
+        return self._client_ids
 
     def begin_with_token(self) -> None:
         """A 0.9 client's GSSAPI: bare tokens from the first byte, no handshake (WIRE: SASL, third way)."""
@@ -99,7 +100,7 @@ class KafkaDialect:
         frame = self._frame(raw, Side.REQUEST, header.api, header.version)
         frame.correlation_id, frame.client_id, frame.body_at = header[2:]
         self._bare_tokens = False
-        self.meet_client(header.client_id)
+        self._client_ids.add(header.client_id)
         if learn := _LEARN_FROM_REQUEST.get(header.api):
             learn(self, frame)
         due = not (header.api == PRODUCE and acks(raw.data, header) == 0)

@@ -8,7 +8,7 @@ Pairs are `Pair`; the connection makes exchanges of them.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -49,7 +49,7 @@ class Matcher:
         self._number = 0
         self._waiting: OrderedDict[int, _Waiting] = OrderedDict()
         self._by_id: dict[int | None, list[_Waiting]] = {}
-        self._early: deque[RawFrame] = deque()
+        self._early: list[RawFrame] = []
         self._sent_before_gap = 0
         self._unasked = 0
         self._ordered = 0
@@ -95,7 +95,7 @@ class Matcher:
         if waiting is None:
             self._early.append(raw)
             if len(self._early) > EARLY_LIMIT:
-                return [Pair(None, self._early.popleft(), Outcome.UNMATCHED, None)]
+                return [Pair(None, self._early.pop(0), Outcome.UNMATCHED, None)]
             return _NOTHING
         found = list(self._unmatched()) if self._early else []
         self._remove(waiting)
@@ -147,8 +147,8 @@ class Matcher:
     def _early_answer(self, frame: Frame, peer: Peer, due: bool) -> list[Pair]:
         for place, raw in enumerate(self._early):
             if self._is_early_answer(frame, raw):
-                found = [Pair(None, self._early.popleft(), Outcome.UNMATCHED, None) for _ in range(place)]
-                self._early.popleft()
+                found = [Pair(None, self._early.pop(0), Outcome.UNMATCHED, None) for _ in range(place)]
+                self._early.pop(0)
                 outcome = Outcome.ANSWERED if due else Outcome.NO_ACK
                 return [*found, Pair(frame, raw, outcome, peer)]
         return []
@@ -167,7 +167,7 @@ class Matcher:
 
     def _unmatched(self) -> Iterator[Pair]:
         while self._early:
-            yield Pair(None, self._early.popleft(), Outcome.UNMATCHED, None)
+            yield Pair(None, self._early.pop(0), Outcome.UNMATCHED, None)
 
     def _passed_over(self, answered: _Waiting) -> Iterator[Pair]:
         """Requests before the one just answered that need no answer, or whose own a gap has taken."""

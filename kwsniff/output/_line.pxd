@@ -32,7 +32,7 @@ cdef class Lines:
     cdef bint body, records
     cdef Out line, text
     cdef Sink asked, answered
-    cdef dict kinds, connections, texts, counted
+    cdef dict kinds, connections, texts, clients, counted
     cdef int64_t second
     cdef bytes second_text
     # Of the line that is being made
@@ -42,6 +42,7 @@ cdef class Lines:
 
     cdef Kind kind(self, int api, int version)
     cdef bytes text_of(self, value)
+    cdef tuple client_of(self, bytes raw)
     cdef tuple connection_text(self, conn, peer)
     cdef Line pair(
         self, Kind kind, tuple connection, bytes client, int32_t correlation_id, bytes raw, const Place* request,

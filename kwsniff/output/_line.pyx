@@ -78,7 +78,7 @@ cdef class Lines:
         self.options = options
         self.body, self.records = options.body, options.records
         self.asked.decoded_records = self.answered.decoded_records = options.records
-        self.kinds, self.connections, self.texts, self.counted = {}, {}, {}, {}
+        self.kinds, self.connections, self.texts, self.clients, self.counted = {}, {}, {}, {}, {}
         self.second = -1
 
     def __dealloc__(self):
@@ -198,6 +198,16 @@ cdef class Lines:
                 self.texts.clear()
             found = self.texts[value] = ordinary.encoded(value)
         return <bytes>found
+
+    cdef tuple client_of(self, bytes raw):
+        """A client id on the wire (None: null) -> (as a string, as JSON). Raises UnicodeDecodeError."""
+        found = self.clients.get(raw)
+        if found is None:
+            if len(self.clients) >= MOST_TEXTS:
+                self.clients.clear()
+            client_id = None if raw is None else raw.decode()
+            found = self.clients[raw] = client_id, ordinary.encoded(client_id)
+        return <tuple>found
 
     cdef tuple connection_text(self, conn, peer):
         """By identity, because to hash a peer costs more."""
