@@ -14,6 +14,8 @@ cdef extern from "Python.h":
     Byte* PyUnicode_1BYTE_DATA(PyObject*)
     PyObject* PyBytes_FromStringAndSize(const char*, Py_ssize_t)
     PyObject* PyObject_CallNoArgs(PyObject*)
+    void* PyMem_Calloc(size_t, size_t)
+    void PyMem_Free(void*)
     int PyGC_Disable()
     int PyGC_Enable()
 
@@ -21,6 +23,7 @@ cdef const char* URL_SAFE = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 cdef Byte[16] ZERO_ID
 memset(ZERO_ID, 0, 16)
 cdef enum:
+    MAX_NAME = 64  # bytes
     LEAST_SMALL = -1
     MOST_SMALL = 256
 cdef list _small_list = list(range(LEAST_SMALL, MOST_SMALL + 1))
@@ -36,8 +39,17 @@ cdef int raise_current() except -1:
     return -1
 
 
+cdef union Trace:
+    PyObject* body  # of a shape: the last one made whose values may be taken; NULL: none
+    const Byte* at  # of a field: where the bytes of its value in that body are
+
+
 cdef made_body(const Shape* shape, Cursor* c):
-    cdef PyObject* body = decode_struct(shape, c)
+    cdef Trace* traces = <Trace*>PyMem_Calloc(shape.places, sizeof(Trace))
+    if traces == NULL:
+        raise MemoryError
+    cdef PyObject* body = decode_struct(shape, c, traces)
+    PyMem_Free(traces)
     if body == NULL:
         if PyErr_Occurred() != NULL:
             raise_current()
@@ -45,40 +57,87 @@ cdef made_body(const Shape* shape, Cursor* c):
     return _owned(body), c.at - c.start
 
 
-cdef PyObject* decode_struct(const Shape* shape, Cursor* c) noexcept:
-    cdef const Op* op
+cdef PyObject* decode_struct(const Shape* shape, Cursor* c, Trace* traces) noexcept:
+    """Neighbours are much alike, and setting a field costs more than copying it: a body begins as a copy of
+    the last one of its shape, and a number or string whose bytes are the same as there stays. All else is
+    made anew: bodies have in common only what cannot be changed."""
+    cdef Trace* last = &traces[shape.place]
+    cdef const Op* op = shape.ops
     cdef PyObject* value
     cdef int index, failed
-    cdef PyObject* body = PyDict_Copy(shape.template)
+    cdef bint alike = last.body != NULL
+    cdef PyObject* body = PyDict_Copy(last.body if alike else shape.template)
     if body == NULL:
         return NULL
-    for index in range(shape.count):
-        op = &shape.ops[index]
-        if op.tagged:
-            if op.fresh == SHARED:
-                continue  # the template has it
-            value = fresh_default(op)
-        elif op.array:
-            value = decode_array(op, c)
-        else:
-            value = decode_one(op, c)
-        if value == NULL:
-            Py_DECREF(body)
-            return NULL
-        failed = PyDict_SetItem(body, op.key, value)
-        Py_DECREF(value)
-        if failed:
-            Py_DECREF(body)
-            return NULL
+    for index in range(1, shape.count + 1):
+        if not stays(op, c, &last[index], alike):
+            value = decode_field(op, c, traces)
+            failed = value == NULL or PyDict_SetItem(body, op.key, value)
+            Py_XDECREF(value)
+            if failed:
+                Py_DECREF(body)
+                return NULL
+        op += 1
+    last.body = body
     if not shape.flexible:
         return body
     if c.at < c.end and c.at[0] == 0:
         c.at += 1
         return body
-    if decode_tags(shape, c, body) < 0:
+    last.body = NULL  # it may get what the next has not
+    if decode_tags(shape, c, body, traces) < 0:
         Py_DECREF(body)
         return NULL
     return body
+
+
+cdef inline bint stays(const Op* op, Cursor* c, Trace* trace, bint alike) noexcept nogil:
+    """Whether the copy has the field's value already; its bytes are passed then. Else they are remembered."""
+    if op.way == SCALAR:
+        if alike and c.end - c.at >= op.size and same_bytes(c.at, trace.at, op.size):
+            c.at += op.size
+            return True
+    elif op.way == TEXT:
+        if alike and skip_same(op, c, trace.at):
+            return True
+    elif op.way == ABSENT:
+        return op.fresh == SHARED
+    trace.at = c.at
+    return False
+
+
+cdef inline PyObject* decode_field(const Op* op, Cursor* c, Trace* traces) noexcept:
+    if op.way == SCALAR:
+        if c.end - c.at < op.size:
+            return NULL
+        c.at += op.size
+        return decode_fixed(op.kind, c.at - op.size)
+    if op.way == MANY:
+        return decode_array(op, c, traces)
+    return fresh_default(op) if op.way == ABSENT else decode_one(op, c, traces)
+
+
+cdef inline bint same_bytes(const Byte* one, const Byte* other, int size) noexcept nogil:
+    """A comparison of fixed size costs less than a call."""
+    if size == 4:
+        return memcmp(one, other, 4) == 0
+    if size == 8:
+        return memcmp(one, other, 8) == 0
+    if size == 2:
+        return memcmp(one, other, 2) == 0
+    return one[0] == other[0] if size == 1 else memcmp(one, other, size) == 0
+
+
+cdef inline bint skip_same(const Op* op, Cursor* c, const Byte* other) noexcept nogil:
+    """Whether the string is that at `other`, which is before it; then it is passed."""
+    cdef const Byte* at = c.at
+    cdef int64_t size
+    if read_blob_size(c, op, &size) == 0:
+        c.at += max(0, size)
+        if memcmp(at, other, c.at - at) == 0:
+            return True
+    c.at = at
+    return False
 
 
 cdef PyObject* fresh_default(const Op* op) noexcept:
@@ -87,7 +146,7 @@ cdef PyObject* fresh_default(const Op* op) noexcept:
     return PyDict_Copy(op.default) if op.fresh == COPIED else PyObject_CallNoArgs(op.make)
 
 
-cdef PyObject* decode_one(const Op* op, Cursor* c) noexcept:
+cdef PyObject* decode_one(const Op* op, Cursor* c, Trace* traces) noexcept:
     cdef int64_t size
     cdef int mark
     cdef const Byte* at = c.at
@@ -101,7 +160,7 @@ cdef PyObject* decode_one(const Op* op, Cursor* c) noexcept:
         at = c.at
         c.at += size
         if op.kind == STRING:
-            return PyUnicode_DecodeUTF8(<const char*>at, size, "surrogateescape")
+            return decode_text(at, size)
         return PyBytes_FromStringAndSize(<const char*>at, size)
     if op.kind == STRUCT:
         if op.nullable and not op.array:
@@ -111,11 +170,28 @@ cdef PyObject* decode_one(const Op* op, Cursor* c) noexcept:
             if mark:
                 Py_INCREF(Py_None)
                 return Py_None
-        return decode_struct(op.below, c)
+        return decode_struct(op.below, c, traces)
     if c.end - at < op.size:
         return NULL
     c.at = at + op.size
     return decode_fixed(op.kind, at)
+
+
+cdef inline PyObject* decode_text(const Byte* at, Py_ssize_t size) noexcept:
+    """A short one that is ASCII is copied. Python keeps those of up to one character itself."""
+    cdef PyObject* text
+    cdef Py_ssize_t index
+    cdef Byte bits = 0
+    if not 2 <= size <= MAX_NAME:
+        return PyUnicode_DecodeUTF8(<const char*>at, size, "surrogateescape")
+    for index in range(size):
+        bits |= at[index]
+    if bits & 0x80:
+        return PyUnicode_DecodeUTF8(<const char*>at, size, "surrogateescape")
+    text = PyUnicode_New(size, 127)
+    if text != NULL:
+        memcpy(PyUnicode_1BYTE_DATA(text), at, size)
+    return text
 
 
 cdef inline PyObject* small_or_long(int64_t value) noexcept:
@@ -178,7 +254,7 @@ cdef inline void write_uuid(const Byte* at, Byte* text) noexcept nogil:
     text[1] = URL_SAFE[(at[0] & 3) << 4]
 
 
-cdef PyObject* decode_array(const Op* op, Cursor* c) noexcept:
+cdef PyObject* decode_array(const Op* op, Cursor* c, Trace* traces) noexcept:
     cdef int64_t count, index
     cdef PyObject* item
     cdef const Byte* at
@@ -194,7 +270,7 @@ cdef PyObject* decode_array(const Op* op, Cursor* c) noexcept:
         at = c.at
         c.at += count * op.size
         for index in range(count):
-            item = decode_fixed(op.kind, at)
+            item = small_or_long(<int32_t>load32(at)) if op.kind == INT32 else decode_fixed(op.kind, at)
             if item == NULL:
                 Py_DECREF(items)
                 return NULL
@@ -202,7 +278,7 @@ cdef PyObject* decode_array(const Op* op, Cursor* c) noexcept:
             at += op.size
         return items
     for index in range(count):
-        item = decode_struct(op.below, c) if op.kind == STRUCT else decode_one(op, c)
+        item = decode_struct(op.below, c, traces) if op.kind == STRUCT else decode_one(op, c, traces)
         if item == NULL:
             Py_DECREF(items)
             return NULL
@@ -210,7 +286,7 @@ cdef PyObject* decode_array(const Op* op, Cursor* c) noexcept:
     return items
 
 
-cdef int decode_tags(const Shape* shape, Cursor* c, PyObject* body) noexcept:
+cdef int decode_tags(const Shape* shape, Cursor* c, PyObject* body, Trace* traces) noexcept:
     """The tag section. Unknown tags are kept under `_tags` (KIP-482)."""
     cdef uint32_t count, tag, size
     cdef int64_t last = -1
@@ -243,7 +319,7 @@ cdef int decode_tags(const Shape* shape, Cursor* c, PyObject* body) noexcept:
                 return -1
             c.at = end
             continue
-        value = decode_array(op, c) if op.array else decode_one(op, c)
+        value = decode_array(op, c, traces) if op.array else decode_one(op, c, traces)
         if value == NULL:
             return -1
         failed = PyDict_SetItem(body, op.key, value)

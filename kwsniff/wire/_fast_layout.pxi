@@ -47,10 +47,19 @@ cdef enum Fresh:  # how a default is had
     COPIED
     MADE
 
+cdef enum Way:  # how a field comes into its body
+    SCALAR  # of fixed size
+    TEXT
+    OTHER  # bytes, a struct
+    MANY
+    ABSENT  # tagged: its default, until the tag section tells more
+
 cdef enum:
     MAX_STRING = 0x7FFF
     MAX_TAGGED = 16
     TEXT_ROOM = 32
+    MAX_SHARING = 5  # keys; from 6 on PyDict_Copy takes half as long again for shared ones
+    SHARED_KEYS = 30  # that CPython has room for in a class
 
 _KINDS = {
     "bool": BOOL, "int8": INT8, "int16": INT16, "int32": INT32, "int64": INT64, "uint16": UINT16,
@@ -65,6 +74,7 @@ _TREATMENTS = {"": NOTHING, "records": RECORDS, "slice": SLICE, "secret": SECRET
 
 cdef struct Op:
     Byte kind
+    Byte way
     Byte array
     Byte nullable
     Byte compact
@@ -104,15 +114,20 @@ cdef struct Shape:
     Op* skips
     int32_t fixed_size  # of the whole struct; 0: not fixed, or somebody asks for a field of it
     PyObject* template  # every key; the defaults of tagged fields
+    int place  # among the Traces of a decode: one for itself, behind it one for each field
+    int places  # where those of the next shape begin; of the outermost: how many there are
 
 
 cdef Shape* build_shape(layout, list kept, list shapes) except NULL:
     """Everything allocated is in `shapes` at once (to be freed), what it points to in Python in `kept`."""
+    cdef int place = (<Shape*><size_t>shapes[len(shapes) - 1]).places if shapes else 0
     cdef Shape* shape = <Shape*>calloc(1, sizeof(Shape))
     if shape == NULL:
         raise MemoryError
     shapes.append(<size_t>shape)
     steps = layout.steps
+    shape.place = place
+    shape.places = place + 1 + <int>len(steps)
     shape.flexible = layout.flexible
     shape.ops = <Op*>calloc(max(1, len(steps)), sizeof(Op))
     shape.skips = <Op*>calloc(max(1, len(steps)), sizeof(Op))
@@ -138,6 +153,8 @@ cdef Shape* build_shape(layout, list kept, list shapes) except NULL:
     _build_skips(shape)
     facts = {step.fact for step in steps if step.scalar}
     shape.learns = {"topicName", "topicId"} <= facts
+    if place == 0:
+        shape.places = (<Shape*><size_t>shapes[len(shapes) - 1]).places
     return shape
 
 
@@ -148,6 +165,12 @@ cdef int build_op(Op* op, step, bint first, list kept, list shapes) except -1:
     op.compact = step.compact
     op.tagged = step.tag >= 0
     op.tag = max(0, step.tag)
+    if op.tagged:
+        op.way = ABSENT
+    elif op.array:
+        op.way = MANY
+    else:
+        op.way = SCALAR if step.size else TEXT if op.kind == STRING else OTHER
     op.fact = _FACTS[step.fact]
     op.scalar = step.scalar
     op.treatment = _TREATMENTS[step.treatment]
@@ -170,7 +193,7 @@ cdef int build_op(Op* op, step, bint first, list kept, list shapes) except -1:
         flat = not any(isinstance(value, (list, dict)) for value in default.values())
         op.fresh = COPIED if flat else MADE
         if flat:
-            shared = _key_sharing(default)
+            shared = _key_sharing({_interned(name): value for name, value in default.items()})
             kept.append(shared)
             op.default = <PyObject*>shared
     encoded.append(encoded[0].ljust(TEXT_ROOM))
@@ -187,18 +210,19 @@ cdef int build_op(Op* op, step, bint first, list kept, list shapes) except -1:
     return 0
 
 
-class _Holder:
-    pass
-
-
 cdef dict _key_sharing(dict template):
-    """The same dict, such that its copies share its keys (PEP 412): half the time, a third of the memory.
+    """The same dict; a small one such that its copies share its keys (PEP 412), which halves their memory.
 
-    Each gets a class of its own, because a class has one set of shared keys.
+    Larger ones are not: CPython copies what they do not share faster. Each gets a class of its own, because a
+    class has one set of shared keys. It leaves room for more keys than its instances have, less with each.
     """
-    holder = type("Body", (_Holder,), {})()
-    for key, value in template.items():
-        setattr(holder, key, value)
+    if len(template) > MAX_SHARING:
+        return template
+    holding = type("Body", (), {})
+    for _ in range(SHARED_KEYS):
+        holder = holding()
+        for key, value in template.items():
+            setattr(holder, key, value)
     return holder.__dict__
 
 
