@@ -82,6 +82,7 @@ cdef class Lane:
     cdef Half asked, answered
     cdef list events
     cdef Py_ssize_t max_frame
+    cdef bint named  # file_text is of this file
     cdef readonly bint active
 
     def __init__(self, Lines lines, dialect, conn, Py_ssize_t max_frame):
@@ -113,8 +114,8 @@ cdef class Lane:
         cdef const Byte* base
         cdef Py_ssize_t at
         self.events = events
-        if file is not self.file or self.file_text is None:
-            self.file, self.file_text = file, self.lines.text_of(file)
+        if file is not self.file or not self.named:
+            self.meet_file(file)
         if self.dialect.peer is not self.peer:
             self.meet_peer()
         if run.count > 1:
@@ -217,7 +218,7 @@ cdef class Lane:
         waiting.kind, waiting.seen, waiting.body_at = kind, seen[0], body_at
         waiting.client, waiting.connection = self.client, self.connection
         waiting.file, waiting.file_text = self.file, self.file_text
-        waiting.odd = self.connection is None or (api == FETCH and has_session(raw, size, body_at, version))
+        waiting.odd = self.connection is None or self.file_text is None or (api == FETCH and has_session(raw, size, body_at, version))
         self.waiting[correlation_id] = waiting
         return True
 
@@ -255,8 +256,11 @@ cdef class Lane:
     ) except -1:
         """The answer to a request that came before the lane was entered; those that change the peer stop it."""
         asked = self.elsewhere.get(correlation_id)
-        if asked is None or asked[0].frame.api == SASL_AUTHENTICATE:
+        if asked is None:
             return False
+        for waiting in asked:
+            if waiting.frame.api == SASL_AUTHENTICATE:
+                return False
         self.dialect.file = self.file
         self.events += self.dialect.response(raw_frame(raw, size, None, seen))
         return True
@@ -296,6 +300,14 @@ cdef class Lane:
         client_id, self.client = self.lines.client_of(raw)
         self.clients.add(client_id)
         self.client_raw = raw
+        return 0
+
+    cdef int meet_file(self, file) except -1:
+        self.file, self.file_text, self.named = file, None, True
+        try:
+            self.file_text = self.lines.text_of(file)
+        except UnicodeEncodeError:
+            pass
         return 0
 
     cdef int meet_peer(self) except -1:

@@ -285,10 +285,10 @@ class Connection:
         dialect.file = self._file
         events: list[Event] = []
         requests, responses = self._requests, self._responses
-        if asked := requests.frames(dialect.find_request):
+        for asked in requests.frames(dialect.find_request):
             self._read(asked, requests, Side.REQUEST, dialect.request, events)
             responses.retry()
-        if answered := responses.frames(dialect.find_response):
+        for answered in responses.frames(dialect.find_response):
             self._read(answered, responses, Side.RESPONSE, dialect.response, events)
         return events
 

@@ -5,7 +5,7 @@ Knows nothing of Kafka; the finder that it is given does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from kwsniff.conversation.framer import BadSize, Framer, Gap, RawFrame
 from kwsniff.conversation.resync import RUN_LIMIT, Found
@@ -52,10 +52,11 @@ class Direction:
         self.closed = self.closed or chunk.closed
         self.ended = self.ended or chunk.closed
 
-    def frames(self, find: Finder) -> list[RawFrame | Gap | BadSize]:
-        """What can be read now: frames, and what broke the row of them."""
+    def frames(self, find: Finder) -> Iterator[list[RawFrame | Gap | BadSize]]:
+        """What can be read now: frames, and what broke the row of them. To be read as they come: how the next
+        boundary is found depends on what the frames before it have told."""
         if self.synced and not self.framer.ready and not self.ended and not self._cut:
-            return []
+            return
         found, self._cut = self._cut, []
         while self.synced or self.search(find):
             cut = self.framer.cut()
@@ -64,7 +65,10 @@ class Direction:
                 self._end_inside(found)
                 break
             self._lose_boundary(cut[-1])
-        return found
+            yield found
+            found = []
+        if found:
+            yield found
 
     def _end_inside(self, found: list[RawFrame | Gap | BadSize]) -> None:
         """Where the stream ends inside a frame, what there is of it is the last one."""

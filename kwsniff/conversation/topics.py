@@ -24,4 +24,4 @@ class TopicNames(dict[str, tuple[int, str]]):
         for topic_id, name in walk.learned_topics(message.name, response.version, response.body):
             told = self.get(topic_id)
             if (told is None and len(self) < self.LIMIT) or (told is not None and response.end < told[0]):
-                self[topic_id] = (response.end, name)
+                self[topic_id] = (response.end, name if told is None else told[1])

@@ -98,7 +98,7 @@ cdef class Lines:
         if not place_of(request, &asked) or (response is not None and not place_of(response, &answered)):
             return None
         kind = self.kind(request.api, request.version or 0)
-        if not kind.known:
+        if not kind.known or (response is not None and kind.response_tags and answered.body_at < 5):
             return None
         self.names = exchange.topic_names
         self.told_by = exchange.ts if response is None else answered.end
