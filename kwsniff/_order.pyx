@@ -41,7 +41,7 @@ cdef class Window:
         for event in events:
             if type(event) is Line:
                 line = <Line>event
-                self.push(line.ts, line.known, len(line.text), event)
+                self.push(line.ts, line.known, line.weight, event)
             else:
                 when, known, weight = self.place(event)
                 self.push(bounded(when), bounded(known), weight, event)

@@ -170,7 +170,7 @@ def test_lines_know_their_place_themselves() -> None:
     events = [[line, Event(line.ts + n % 3 - 1, line.known, 40, n)] for n, line in enumerate(lines)]
 
     def of_either(event: Any) -> tuple[int, int, int]:
-        return place(event) if isinstance(event, Event) else (event.ts, event.known, len(event.text))
+        return place(event) if isinstance(event, Event) else (event.ts, event.known, event.weight)
 
     # The compiled one would fail if it asked for the place of a line.
     for limits in ((10**7, 10_000, NO_LIMIT), (10**12, 20, NO_LIMIT), (10**12, 10_000, 20_000)):

@@ -25,13 +25,23 @@ def read_batches(
     files: Sequence[str], options: ReadOptions, problems: list[str], lines: Any = None
 ) -> Iterator[list[Any]]:
     """The events of the files, in batches (reader.batches). `problems` as above."""
-    from kwsniff.compiled import PURE
     from kwsniff.reader import batches
+
+    say_if_slow()
+    yield from until_refused(batches(files, options, lines), problems)
+
+
+def say_if_slow() -> None:
+    from kwsniff.compiled import PURE
     from kwsniff.wire import codec
 
     if not codec.COMPILED and not PURE:
         say("some ten times slower than it could be: it was installed without a C compiler")
+
+
+def until_refused(found: Iterator[list[Any]], problems: list[str]) -> Iterator[list[Any]]:
+    """The batches; the error behind them all, which says what files could not be read, is for `problems`."""
     try:
-        yield from batches(files, options, lines)
+        yield from found
     except ConfigError as error:
         problems += str(error).splitlines()

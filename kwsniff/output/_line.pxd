@@ -16,6 +16,7 @@ cdef struct Place:  # of a frame: as model.Frame
 cdef class Kind:
     cdef readonly int api, version
     cdef readonly bint known
+    cdef bint teaches  # its answers may tell names of topics
     cdef bint request_tags, response_tags
     cdef Program request, response
     cdef bytes before, behind
@@ -23,13 +24,17 @@ cdef class Kind:
 
 cdef class Line:
     cdef readonly int64_t ts, known
-    cdef readonly bytes text
+    cdef readonly int64_t weight  # bytes of both frames
+    cdef readonly bytes text  # None: another process makes it
+    cdef readonly int owner
+    cdef Py_ssize_t held
     cdef Kind kind
     cdef bint errors
 
 cdef class Lines:
-    cdef readonly object options
-    cdef bint body, records
+    cdef readonly object options, share
+    cdef bint body, records, texts_wanted
+    cdef int64_t jobs, mine
     cdef Out line, text
     cdef Sink asked, answered
     cdef dict kinds, connections, texts, clients, counted
@@ -48,7 +53,11 @@ cdef class Lines:
         self, Kind kind, tuple connection, bytes client, int32_t correlation_id, bytes raw, const Place* request,
         const Place* response, bytes file, names
     )
-
+    cdef int keep(self, Line line, bytes made) except -1
+    cdef bytes text_of_pair(
+        self, Kind kind, tuple connection, bytes client, int32_t correlation_id, bytes raw, const Place* request,
+        const Place* response, bytes file, names
+    )
     cdef bytes write(
         self, Kind kind, tuple connection, bytes client, int32_t correlation_id, bytes raw, const Place* request,
         const Place* response, bytes file, bytes outcome, fetched

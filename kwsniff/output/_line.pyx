@@ -31,6 +31,7 @@ from kwsniff.wire._fast cimport (
 from kwsniff import wire
 from kwsniff.model import Exchange, Outcome, Protocol
 from kwsniff.output import ordinary
+from kwsniff.output.share import PACKETS
 from kwsniff.output.times import timestamp
 from kwsniff.wire._records import summary_json
 
@@ -42,7 +43,10 @@ cdef enum:
     FEW_TOPICS = 32  # that are told apart without a table
     KEPT_ROOM = 1 << 20
     BYTES_AT_ONCE = 1 << 16
+    MOST_HELD = 1 << 27  # bytes of lines that wait for their turn: beyond, frames do
 
+cdef int64_t held = 0
+cdef int64_t BLOCK = PACKETS
 cdef int64_t SECOND = 1_000_000_000
 cdef object ANSWERED = Outcome.ANSWERED
 cdef object KAFKA = Protocol.KAFKA
@@ -63,6 +67,7 @@ cdef class Kind:
         self.request, self.response = programs
         header = wire.header_versions(api, version)
         self.known = header[0] > 0
+        self.teaches = ordinary.teaches_topics(api, version)
         self.request_tags, self.response_tags = header[0] > 1, header[1] > 0
         self.before, self.behind = ordinary.header_text(api, version)
 
@@ -70,12 +75,21 @@ cdef class Kind:
 cdef class Line:
     """The line of a request and its response; `known`: when the response was all there."""
 
+    def __dealloc__(self):
+        global held
+        held -= self.held
+
 
 cdef class Lines:
-    """options: output.present.Options, without int64_as_string."""
+    """options: output.present.Options, without int64_as_string where there are to be texts.
 
-    def __cinit__(self, options):
-        self.options = options
+    share: output.share.Share. A pair that another process shows is a Line without text, whose making costs next to
+    nothing. texts=False: that is all it is for; what this process shows is left to the long way.
+    """
+
+    def __cinit__(self, options, share, bint texts=True):
+        self.options, self.share, self.texts_wanted = options, share, texts
+        self.jobs, self.mine = share.jobs, share.mine
         self.body, self.records = options.body, options.records
         self.asked.decoded_records = self.answered.decoded_records = options.records
         self.kinds, self.connections, self.texts, self.clients, self.counted = {}, {}, {}, {}, {}
@@ -119,6 +133,32 @@ cdef class Lines:
     ):
         """None too where the names of topics may yet become known, or this answer tells them."""
         cdef Line line
+        cdef bytes made = None
+        cdef int owner = request.packet // BLOCK % self.jobs
+        if kind.teaches or owner == self.mine:
+            if not self.texts_wanted or held > MOST_HELD:
+                return None
+            made = self.text_of_pair(kind, connection, client, correlation_id, raw, request, response, file, names)
+            if made is None:
+                return None
+        line = Line.__new__(Line)
+        line.ts, line.known, line.kind = request.ts, response.end, kind
+        line.owner, line.weight = owner, request.size + response.size
+        if owner == self.mine:
+            self.keep(line, made)
+        return line
+
+    cdef int keep(self, Line line, bytes made) except -1:
+        global held
+        line.text, line.held = made, PyBytes_GET_SIZE(made)
+        line.errors = self.answered.errors.count > 0
+        held += line.held
+        return 0
+
+    cdef bytes text_of_pair(
+        self, Kind kind, tuple connection, bytes client, int32_t correlation_id, bytes raw, const Place* request,
+        const Place* response, bytes file, names,
+    ):
         cdef bytes made
         self.names, self.told_by, self.early = names, response.end, True
         try:
@@ -127,16 +167,15 @@ cdef class Lines:
             )
         except (UnicodeEncodeError, _Declined):
             return None
-        if made is None or self.answered.learned.count:
-            return None
-        line = Line.__new__(Line)
-        line.ts, line.known, line.text, line.kind = request.ts, response.end, made, kind
-        line.errors = self.answered.errors.count > 0
-        return line
+        return None if self.answered.learned.count else made
 
-    def put(self, list events, Py_ssize_t start, put):
-        """Puts out the lines of events from `start` on, up to the first that is none and has none: its place."""
+    def put(self, list events, Py_ssize_t start, put, turn=None):
+        """Puts out the lines of events from `start` on, up to the first that is none and has none: its place.
+
+        turn(owner): told before the lines of one process that follow one another. Those of others are passed over.
+        """
         cdef list texts = []
+        cdef int owner = self.mine, before = -1
         cdef bytes text
         cdef Line line
         cdef Py_ssize_t at = start, size = 0
@@ -144,6 +183,19 @@ cdef class Lines:
             if at == len(events):
                 break
             event = events[at]
+            if turn is not None:
+                if type(event) is not Line and type(event) is not Exchange:
+                    break
+                owner = (<Line>event).owner if type(event) is Line else self.share.owner(event)
+                if owner != before:
+                    if texts:
+                        put(b"".join(texts))
+                        texts.clear()
+                        size = 0
+                    turn(owner)
+                    before = owner
+                if owner != self.mine:
+                    continue
             if type(event) is Line:
                 line = <Line>event
                 text = line.text
@@ -152,7 +204,7 @@ cdef class Lines:
                 else:
                     line.kind.fine += 1
             else:
-                found = self.exchange(event) if type(event) is Exchange else None
+                found = self.exchange(event) if self.texts_wanted and type(event) is Exchange else None
                 if found is None:
                     break
                 text = found[0]

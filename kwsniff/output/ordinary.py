@@ -17,7 +17,8 @@ from kwsniff.conversation.facts import FIND_COORDINATOR, group_of_key
 from kwsniff.model import ConnectionId, FetchedPartition, Peer
 from kwsniff.output.present import Options, budget_of
 from kwsniff.output.recordset import Field, decoded_json
-from kwsniff.wire import codec, releases
+from kwsniff.output.share import ALONE, Share
+from kwsniff.wire import codec, releases, walk
 from kwsniff.wire.errors import error_name
 
 _UNKNOWN = "unknown"
@@ -25,11 +26,15 @@ _line: Any = compiled("kwsniff.output._line")
 encoded = json.Encoder().encode
 
 
-def writer(options: Options) -> Any:
-    """A `_line.Lines` (see there) for these options; None where lines have to be made by `jsonl`."""
-    if _line is None or not codec.COMPILED or options.int64_as_string:
+def writer(options: Options, share: Share = ALONE, *, texts: bool = True) -> Any:
+    """A `_line.Lines` (see there) for these options; None where lines have to be made by `jsonl`.
+
+    texts=False: for a share whose lines are made by `jsonl`, one that passes over those of others.
+    """
+    if _line is None or not codec.COMPILED:
         return None
-    return _line.Lines(options)
+    texts = texts and not options.int64_as_string
+    return _line.Lines(options, share, texts) if texts or share != ALONE else None
 
 
 def connection_text(conn: ConnectionId, peer: Peer) -> tuple[bytes, bytes, bytes]:
@@ -71,6 +76,12 @@ def programs(api: int, version: int) -> tuple[Any, Any] | None:
     if not (request.versions.covers(version) and response.versions.covers(version)):
         return None
     return codec.program(request, version), codec.program(response, version)
+
+
+def teaches_topics(api: int, version: int) -> bool:
+    """Whether its responses may tell both id and name of a topic."""
+    response = wire.response_of(api)
+    return response is not None and walk.teaches_topics(response.name, version)
 
 
 def sought_group(api: int, program: Any, raw: bytes, body_at: int) -> str | None:

@@ -14,6 +14,8 @@ from kwsniff import wire
 from kwsniff.model import Ledger, Outcome, Session
 
 Line = dict[str, Any]
+_COUNTERS = ("exchanges", "errors", "outcomes", "faults", "protocols")
+_BYTES = ("seen", "decoded", "undecoded", "lost")  # of a Ledger
 
 
 class Summary:
@@ -65,8 +67,30 @@ class Summary:
             self._settle(self.ledgers[:5_000])
             del self.ledgers[:5_000]
 
+    def undecodable(self, size: int) -> None:
+        """Bytes of frames that turned out to have no body, where another process counts their connection."""
+        self._closed.decoded -= size
+        self._closed.undecoded += size
+
+    def counts(self) -> dict[str, Any]:
+        """All of it as JSON knows it: what `add` takes in another process."""
+        self._settle(self.ledgers)
+        self.ledgers = []
+        found: dict[str, Any] = {name: list(getattr(self, name).items()) for name in _COUNTERS}
+        return found | {"shown": self.shown, "bytes": {name: getattr(self._closed, name) for name in _BYTES}}
+
+    def add(self, counts: dict[str, Any]) -> None:
+        """Counts what another process has counted."""
+        for name in _COUNTERS:
+            counter = getattr(self, name)
+            for key, count in counts[name]:
+                counter[tuple(key) if isinstance(key, list) else key] += count
+        self.shown += counts["shown"]
+        for name in _BYTES:
+            setattr(self._closed, name, getattr(self._closed, name) + counts["bytes"][name])
+
     def _settle(self, ledgers: list[Ledger]) -> None:
-        for name in ("seen", "decoded", "undecoded", "lost"):
+        for name in _BYTES:
             setattr(self._closed, name, getattr(self._closed, name) + sum(getattr(x, name) for x in ledgers))
 
     def text(self, *, filter_errors: int = 0, filter_error: str | None = None, filtered: bool = False) -> str:
@@ -119,5 +143,6 @@ def _many(count: int, what: str) -> str:
 
 
 def _listed(title: str, counts: Counter[str]) -> list[str]:
-    listed = ", ".join(f"{count:,} {name}" for name, count in counts.most_common())
+    by_count = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    listed = ", ".join(f"{count:,} {name}" for name, count in by_count)
     return [f"  {title}: {listed}"] if listed else []

@@ -67,9 +67,16 @@ class Table:
 
     def row(self, line: Line) -> str:
         """The row of an exchange's or a fault's line (with a row for the date where a new day begins)."""
+        return self.dated(*self.undated(line))
+
+    def undated(self, line: Line) -> tuple[str, str]:
+        """The line's date, and its row without regard to the rows before."""
         cells = _fault_cells(line) if "fault" in line["kwsniff"] else _exchange_cells(line)
         date, _, time = (line["timestamp"] or "").rstrip("Z").partition("T")
-        row = self._text([(time[:12], _DIM), *cells])
+        return date, self._text([(time[:12], _DIM), *cells])
+
+    def dated(self, date: str, row: str) -> str:
+        """The row, below one for the date where a new day begins."""
         if date == self._date or not date:
             return row
         self._date = date
