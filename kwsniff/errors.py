@@ -42,6 +42,9 @@ class Reason(StrEnum):
     DECOMPRESSION_FAILED = "decompression_failed"
     DECOMPRESSION_LIMIT = "decompression_limit"
     NESTING_LIMIT = "nesting_limit"
+    # the proxy
+    PLUGIN_FAILED = "plugin_failed"
+    LOG_SHED = "log_shed"
 
 
 class KwsniffError(Exception):
@@ -83,6 +86,10 @@ class UnknownMessage(KwsniffError, ValueError):
 
 class ConfigError(KwsniffError):
     """A mistake of the user's: option, filter, file. The text is one line and names the way out."""
+
+
+class PluginFailed(KwsniffError):
+    """A plugin without which the proxy is not to run has failed: it stops, exit status 1. One line."""
 
 
 class CaptureError(KwsniffError):

@@ -6,9 +6,11 @@ know of each other only these.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct, field
 
-from kwsniff.model import Exchange, Frame
+from kwsniff.model import Exchange, FetchedPartition, Frame, Peer
 
 
 class Forward(Struct, frozen=True, gc=False):
@@ -73,6 +75,12 @@ class Passing(Struct, eq=False, kw_only=True):
     """What was decided so far, and by whom (plugin name, or plugin:rule)."""
     tags: list[str] = field(default_factory=list)
     """For kwsniff.tags of the exchange's line."""
+    peer: Peer = Peer()
+    """What the connection has told about its client so far."""
+    topic_names: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    """As in Exchange: topic id -> (when learnt, name), of all connections."""
+    fetched: tuple[FetchedPartition, ...] | None = None
+    """Of the response to a Fetch in an incremental session: as in Exchange."""
 
 
 class Passed(Struct, eq=False, kw_only=True):
@@ -86,5 +94,7 @@ class Passed(Struct, eq=False, kw_only=True):
     """The response as the broker gave it."""
     verdicts: list[tuple[str, Verdict]] = field(default_factory=list)
     """Of both frames, in order."""
+    number: int = 0
+    """Of the request in its direction of its connection (Passing.number); of a response without one, its."""
     proxy_ns: int = 0
     """Time that the proxy itself held the two frames, delays by rule included; the rest is the broker's."""

@@ -18,6 +18,7 @@ ENOUGH = 65_536
 
 _SIGNATURES = (
     (b"\x16\x03", "tls"),
+    (b"\x15\x03", "tls"),
     (b"SSH-", "ssh"),
     (b"GET ", "http"),
     (b"POST ", "http"),

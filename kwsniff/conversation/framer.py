@@ -92,6 +92,11 @@ class Framer:
         """Whether enough has come for the next frame, or to see that there is none."""
         return self._end >= self._need
 
+    @property
+    def missing(self) -> int:
+        """Bytes that have to come until it is `ready`."""
+        return max(self._need - self._end, 0)
+
     def receive(self, chunk: Chunk) -> None:
         self._end += chunk.lost
         if chunk.data:

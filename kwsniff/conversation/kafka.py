@@ -6,6 +6,7 @@ Reads headers, matches answers, and follows what the conversation tells about it
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,7 @@ from kwsniff.model import (
     Fault,
     FetchedPartition,
     Frame,
+    Outcome,
     Peer,
     Protocol,
     Side,
@@ -42,6 +44,9 @@ from kwsniff.model import (
 
 SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
 _UNKNOWN_API = -1
+_CLIENT_IDS = 1000
+"""Client ids that are remembered of one connection; clients have one."""
+_WITH_SASL = defaultdict(lambda: "SASL_PLAINTEXT", SSL="SASL_SSL", SASL_SSL="SASL_SSL")
 
 
 class KafkaDialect:
@@ -67,6 +72,7 @@ class KafkaDialect:
         self._client_ids: set[str | None] = set()
         self._authentication = Authentication()
         self._bare_tokens = False
+        self._read: tuple[RawFrame, Frame] | None = None
 
     @property
     def plain(self) -> bool:
@@ -92,19 +98,28 @@ class KafkaDialect:
         self._begin_sasl("GSSAPI", bare=True)
 
     def request(self, raw: RawFrame) -> list[Exchange | Fault]:
+        frame = self.read_request(raw)
+        return self.ask(frame) if isinstance(frame, Frame) else [frame]
+
+    def read_request(self, raw: RawFrame) -> Frame | Fault:
+        """The first half of `request`: what is asked, and what that tells of the client."""
         header = maybe_request_header(raw.data)
         if self._bare_tokens and not self._ends_tokens(raw, header):
-            return self._exchanges(self._matcher.request(self._token(raw, Side.REQUEST), self.peer, True))
+            return self._token(raw, Side.REQUEST)
         if header is None:
-            return [self._headless(raw, Side.REQUEST)]
+            return self._headless(raw, Side.REQUEST)
         frame = self._frame(raw, Side.REQUEST, header.api, header.version)
         frame.correlation_id, frame.client_id, frame.body_at = header[2:]
         self._bare_tokens = False
-        self._client_ids.add(header.client_id)
+        if len(self._client_ids) < _CLIENT_IDS:
+            self._client_ids.add(header.client_id)
         if learn := _LEARN_FROM_REQUEST.get(header.api):
             learn(self, frame)
-        due = not (header.api == PRODUCE and acks(raw.data, header) == 0)
-        return self._exchanges(self._matcher.request(frame, self.peer, due))
+        return frame
+
+    def ask(self, frame: Frame) -> list[Exchange | Fault]:
+        """The second half: an answer is waited for from here on."""
+        return self._exchanges(self._matcher.request(frame, self.peer, expects_response(frame)))
 
     def response(self, raw: RawFrame) -> list[Exchange | Fault]:
         if len(raw.data) < 4 and (raw.lost or not self._bare_tokens):
@@ -112,6 +127,31 @@ class KafkaDialect:
                 self._matcher.gap()
             return [self._headless(raw, Side.RESPONSE)]
         return self._exchanges(self._matcher.response(raw))
+
+    def read_response(self, raw: RawFrame, request: Frame) -> Frame:
+        """The first half of `response`, for who wants the frame before it is matched with its request."""
+        frame = self._response_frame(raw, request)
+        self._read = raw, frame
+        return frame
+
+    def asked(self, raw: RawFrame) -> Frame | None:
+        """The request that waits for this response; None where none does. Changes nothing."""
+        if len(raw.data) < 4 and (raw.lost or not self._bare_tokens):
+            return None
+        return self._matcher.asked(raw)
+
+    def unasked(self, raw: RawFrame) -> Exchange | Fault:
+        """A response that no request can come for any more: it is not kept."""
+        if len(raw.data) < 4:
+            if raw.lost:
+                self._matcher.gap()
+            return self._headless(raw, Side.RESPONSE)
+        return self._exchange(Pair(None, raw, Outcome.UNMATCHED, None))
+
+    def unanswered(self, request: Frame, outcome: Outcome) -> Exchange | None:
+        """A waiting request will get no answer: it is over. None: it does not wait."""
+        pair = self._matcher.settle(request, outcome)
+        return None if pair is None else self._exchange(pair)
 
     def gap(self, side: Side) -> None:
         if side is Side.RESPONSE:
@@ -149,11 +189,11 @@ class KafkaDialect:
             pair.outcome,
             self._conn,
             pair.peer or self.peer,
-            fetched=self._fetched(request, response),
+            fetched=self.fetched(request, response),
             topic_names=self._topic_names,
         )
 
-    def _fetched(self, request: Frame | None, response: Frame | None) -> tuple[FetchedPartition, ...] | None:
+    def fetched(self, request: Frame | None, response: Frame | None) -> tuple[FetchedPartition, ...] | None:
         if request is None or request.api != FETCH or (request.version or 0) < 7:
             return None
         return self._fetch_sessions.fetched(request, response)
@@ -181,6 +221,10 @@ class KafkaDialect:
         )
 
     def _response_frame(self, raw: RawFrame, request: Frame | None) -> Frame:
+        if self._read is not None:
+            read, self._read = self._read, None
+            if read[0] is raw:
+                return read[1]
         if request is None:
             frame = self._frame(raw, Side.RESPONSE, _UNKNOWN_API, None)
             frame.decoder = _decode_nothing
@@ -225,7 +269,7 @@ class KafkaDialect:
             # As the broker has it: nobody until authenticated. GSSAPI does not tell who it is, nor when.
             principal = None if mechanism in (None, "GSSAPI") else "User:ANONYMOUS"
             self.peer = msgspec.structs.replace(
-                self.peer, security_protocol="SASL_PLAINTEXT", principal=principal
+                self.peer, security_protocol=_WITH_SASL[self.peer.security_protocol], principal=principal
             )
 
     def _note_principal(self) -> None:
@@ -259,6 +303,16 @@ _LEARN_FROM_REQUEST: dict[int, Callable[[KafkaDialect, Frame], None]] = {
 _LEARN_FROM_RESPONSE: dict[int, Callable[[KafkaDialect, Frame], None]] = {
     SASL_AUTHENTICATE: KafkaDialect._learn_server_token,
 }
+
+
+def expects_response(request: Frame) -> bool:
+    """Whether Kafka answers it: all but a Produce with acks=0."""
+    if request.api != PRODUCE or request.protocol is not Protocol.KAFKA:
+        return True
+    header = RequestHeader(
+        request.api, request.version or 0, request.correlation_id or 0, request.client_id, request.body_at
+    )
+    return acks(request.raw, header) != 0
 
 
 def _decode_nothing(_: Frame) -> Decoded:

@@ -30,10 +30,16 @@ class Kafka07Dialect:
         self._gap = False
 
     def request(self, raw: RawFrame) -> list[Exchange | Fault]:
+        frame = self.read_request(raw)
+        return self.ask(frame) if isinstance(frame, Frame) else [frame]
+
+    def read_request(self, raw: RawFrame) -> Frame | Fault:
         if len(raw.data) < 2:
             self._gap = True
-            return [self._headless(raw, Side.REQUEST)]
-        frame = self._frame(raw, Side.REQUEST, int.from_bytes(raw.data[:2], "big", signed=True))
+            return self._headless(raw, Side.REQUEST)
+        return self._frame(raw, Side.REQUEST, int.from_bytes(raw.data[:2], "big", signed=True))
+
+    def ask(self, frame: Frame) -> list[Exchange | Fault]:
         if not kafka07.expects_response(frame.api):
             return [self._exchange(frame, None, Outcome.NO_ACK)]
         found: list[Exchange | Fault] = []
@@ -51,6 +57,12 @@ class Kafka07Dialect:
             return [self._answered(self._asked.popleft(), raw)]
         self._early.append(raw)
         return []
+
+    def asked(self, _: RawFrame) -> Frame | None:
+        return self._asked[0] if self._asked else None
+
+    def unasked(self, raw: RawFrame) -> Exchange | Fault:
+        return self._unmatched(raw)
 
     def gap(self, _: Side) -> None:
         """Order is all there is: after a gap it does not tell which answer belongs to which question."""

@@ -105,6 +105,20 @@ class Matcher:
         found.append(Pair(waiting.frame, raw, outcome, waiting.peer))
         return found
 
+    def asked(self, raw: RawFrame) -> Frame | None:
+        """The request that this response would be matched with."""
+        waiting = self._asked(raw)
+        return None if waiting is None else waiting.frame
+
+    def settle(self, request: Frame, outcome: Outcome) -> Pair | None:
+        """No answer to this request is waited for any more. None: none was."""
+        same_id = self._by_id.get(request.correlation_id, ())
+        waiting = next((found for found in same_id if found.frame is request), None)
+        if waiting is None:
+            return None
+        self._remove(waiting)
+        return Pair(request, None, outcome if waiting.due else Outcome.NO_ACK, waiting.peer)
+
     def gap(self) -> None:
         """Responses were lost: requests sent so far may stay without an answer."""
         self._sent_before_gap = self._number

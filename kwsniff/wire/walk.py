@@ -102,9 +102,20 @@ def errors(name: str, version: int, body: Body) -> list[FoundError]:
     ]
 
 
+def topic_places(name: str, version: int, body: Body) -> Iterator[Place]:
+    """Every field with the name of a topic, or an array of such."""
+    return _places("topics", name, version, body)
+
+
 def records(name: str, version: int, body: Body) -> Iterator[Place]:
     """Every field with record data that is not null."""
     return _places("records", name, version, body)
+
+
+def topic_records(name: str, version: int, body: Body) -> Iterator[tuple[Place, str | None, str | None]]:
+    """The same, each with name and id of the topic around it."""
+    for trail, node, holder, key in _found("records", name, version, body):
+        yield (_path(trail, key), holder, key), *_topic_around(trail, node, holder)
 
 
 def secrets(name: str, version: int, body: Body) -> Iterator[Place]:
@@ -115,6 +126,11 @@ def secrets(name: str, version: int, body: Body) -> Iterator[Place]:
 def configs(name: str, version: int, body: Body) -> Iterator[Place]:
     """Every value of a setting; its name is in the same dict."""
     return _places("configs", name, version, body)
+
+
+def names_topics(name: str, version: int) -> bool:
+    """Whether a body may name a topic."""
+    return _plan("topics", name, version, None) is not None
 
 
 def has_floats(name: str, version: int) -> bool:
@@ -164,6 +180,14 @@ def _path(trail: _Trail, key: str) -> str:
         trail, _, _, around, index = trail
         parts.append(around if index is None else f"{around}[{index}]")
     return ".".join(reversed(parts))
+
+
+def _topic_around(trail: _Trail, node: _Node, holder: Body) -> tuple[str | None, str | None]:
+    while True:
+        topic, topic_id = holder.get(node.topic) or None, holder.get(node.topic_id)
+        if topic or topic_id or not trail:
+            return topic, topic_id
+        trail, holder, node, _, _ = trail
 
 
 def _error(trail: _Trail, node: _Node, holder: Body, key: str) -> FoundError:
