@@ -16,8 +16,11 @@ from kwsniff.cli.failure import Guarded
 # Name -> its line in the help: importing the commands for it would cost the start-up time of all of them.
 COMMANDS = {
     "decode": "Show what captures hold: JSON lines, or a table for people.",
+    "proxy": "Stand between clients and brokers: see, record and change what they say.",
     "audit": "Find the clients that a Kafka release would refuse.",
     "diff": "Show what differs between the exchanges of two captures.",
+    "rules": "Check rule files, and try them on captures.",
+    "ca": "Make a certificate authority for the proxy.",
     "apis": "Look up the protocol: APIs, versions, fields.",
 }
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kwsniff.cli.workers import Workers
     from kwsniff.output.summary import Summary
     from kwsniff.policy.expression import Expression
+    from kwsniff.policy.rehearsal import Rehearsal
 
 _EPILOG = """\b
 Examples:
@@ -36,6 +37,10 @@ The fields of request and response are those that `kwsniff apis NAME` shows.
 @click.option(
     "--filter", "expression", metavar="CEL", help="Show only lines for which this expression is true."
 )
+@click.option(
+    "--rules", "rule_file", metavar="FILE",
+    help="Try the rules of `kwsniff proxy`: tags go into the lines, the summary says how often each fires.",
+)  # fmt: skip
 @click.option("--records", is_flag=True, help="Decode the records of Produce and Fetch, not only count them.")
 @click.option("--no-body", is_flag=True, help="Leave request and response out; the rest of the line stays.")
 @click.option(
@@ -68,6 +73,7 @@ The fields of request and response are those that `kwsniff apis NAME` shows.
 def decode(
     files: tuple[str, ...],
     expression: str | None,
+    rule_file: str | None,
     records: bool,
     no_body: bool,
     form: str,
@@ -96,7 +102,9 @@ def decode(
 
     options = ReadOptions(port=port, max_frame=max_frame, start=start, end=end)
     shape = Options(records and form == "json", not no_body, int64_as_string, max_decompressed)
-    task = Task(files, options, shape, _compiled(expression), form)
+    if rule_file is not None and jobs != 1:
+        raise click.UsageError("--rules counts over all connections, so it goes without --jobs")
+    task = Task(files, options, shape, _compiled(expression), form, _rehearsal(rule_file))
     summary = Summary()
     status = FINE
     try:
@@ -115,7 +123,7 @@ def decode(
     except BrokenPipeError:
         return quiet_pipe()
     if not quiet and not (status == WRONG and summary.empty):
-        _tell(summary, task.condition)
+        _tell(summary, task)
     return FINDING if status == FINE and strict and summary.faults else status
 
 
@@ -143,12 +151,26 @@ def _compiled(expression: str | None) -> Expression | None:
     return compile_filter(expression)
 
 
-def _tell(summary: Summary, condition: Expression | None) -> None:
+def _rehearsal(rule_file: str | None) -> Rehearsal | None:
+    if rule_file is None:
+        return None
+    from kwsniff.output import jsonl
+    from kwsniff.policy.rehearsal import Rehearsal
+    from kwsniff.policy.rule_file import load
+
+    return Rehearsal(load(rule_file), jsonl.line)
+
+
+def _tell(summary: Summary, task: Task) -> None:
     from kwsniff.output.table import escape
 
+    condition = task.condition
     text = summary.text(
         filtered=condition is not None,
         filter_errors=condition.errors if condition else 0,
         filter_error=escape(condition.last_error or "") if condition else None,
     )
     click.echo(f"kwsniff: {text}", err=True)
+    for ready in task.rehearsal.ready if task.rehearsal else ():
+        times = "once" if ready.fired == 1 else f"{ready.fired:,} times"
+        click.echo(f"kwsniff:   rule {ready.rule.name} would have fired {times}", err=True)

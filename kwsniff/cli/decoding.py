@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kwsniff.output.summary import Summary
     from kwsniff.output.table import Table
     from kwsniff.policy.expression import Expression
+    from kwsniff.policy.rehearsal import Rehearsal
     from kwsniff.reader import ReadOptions
 
 Line = dict[str, Any]
@@ -40,11 +41,13 @@ class Task:
     shape: Options
     condition: Expression | None
     form: str
+    rehearsal: Rehearsal | None = None
+    """Rules that are tried on it; of one process only, since they count over all connections."""
 
     @property
     def quick(self) -> bool:
         """Whether nobody needs to see a line's fields."""
-        return self.form == "json" and self.condition is None
+        return self.form == "json" and self.condition is None and self.rehearsal is None
 
 
 def decode_alone(task: Task, stream: BinaryIO, advance: Advance | None, summary: Summary) -> list[str]:
@@ -245,6 +248,8 @@ def _show(
 ) -> None:
     """failed: told when the filter could not be evaluated on a line."""
     condition = task.condition
+    if task.rehearsal is not None:
+        found = task.rehearsal.tried(found)
     for line in _lines(found, task.shape, summary):
         shown = True
         if condition is not None:

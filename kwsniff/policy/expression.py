@@ -57,8 +57,9 @@ class Expression:
         self.text = text
         self.errors = 0
         self.last_error: str | None = None
+        self.reads = wanted
+        """Top-level name -> the fields read of it, None for all of it."""
         self._program = program
-        self._wanted = wanted
 
     def matches(self, line: dict[str, Any]) -> bool:
         """Whether the expression is true of `line`; an expression that fails on it is false."""
@@ -77,7 +78,7 @@ class Expression:
         from msgspec import json as fast
 
         data = {}
-        for name, fields in self._wanted.items():
+        for name, fields in self.reads.items():
             value = line.get(name)
             if fields is not None and isinstance(value, dict):
                 value = {field: value[field] for field in fields if field in value}
