@@ -390,9 +390,9 @@ cdef class Lines:
         put(out, b',"file":')
         put(out, file)
         put(out, b',"requestPacket":')
-        put_number(out, request.packet)
+        put_maybe(out, request.packet != 0, request.packet)
         put(out, b',"responsePacket":')
-        return put_maybe(out, response != NULL, 0 if response == NULL else response.packet)
+        return put_maybe(out, response != NULL and response.packet, 0 if response == NULL else response.packet)
 
     cdef int put_topics(self, fetched) except -1:
         cdef const Sink* asked = &self.asked

@@ -53,8 +53,8 @@ def line(exchange: Exchange, options: Options = _DEFAULT) -> Line:
         "requestBytes": request.size if request else None,
         "responseBytes": response.size if response else None,
         "file": frame.file if frame else None,
-        "requestPacket": request.packet if request else None,
-        "responsePacket": response.packet if response else None,
+        "requestPacket": (request.packet or None) if request else None,
+        "responsePacket": (response.packet or None) if response else None,
         "topics": told.topics,
         "groupId": told.group_id,
         "errors": told.errors,
@@ -110,7 +110,7 @@ def fault_object(fault: Fault) -> dict[str, Any]:
         "correlationId": fault.correlation_id,
         "path": fault.path or None,
         "offset": fault.offset,
-        "packet": fault.packet,
+        "packet": fault.packet or None,
         "lost": fault.lost,
         "fileOffset": fault.file_offset,
     }
@@ -215,7 +215,7 @@ def _record_faults(frame: Frame, faults: list[RecordFault]) -> Iterator[dict[str
             "correlationId": frame.correlation_id,
             "path": fault.path,
             "offset": at + fault.offset if at >= 0 else None,
-            "packet": frame.packet,
+            "packet": frame.packet or None,
             "lost": None,
             "fileOffset": None,
         }
