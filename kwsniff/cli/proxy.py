@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,6 +148,7 @@ def _settings(options: dict[str, Any]) -> Settings:
     if len(dict(fixed)) < len(fixed):
         raise ConfigError("--map has the same node twice")
     listen = endpoints.endpoint(options["listen"], any_host=True, any_port=True)
+    _check_host(options["advertise"])
     termination = _termination(options)
     if options["sni"] and termination is None:
         raise ConfigError(
@@ -168,6 +170,16 @@ def _settings(options: dict[str, Any]) -> Settings:
         limits=_limits(options),
         metrics=endpoints.endpoint(metrics, any_host=True, any_port=True) if metrics else None,
     )
+
+
+def _check_host(advertised: str | None) -> None:
+    """A host name or an address: the port is the listener's."""
+    if advertised is None or re.fullmatch(r"[\w.-]+", advertised, re.ASCII):
+        return
+    try:
+        ip_address(advertised)
+    except ValueError:
+        raise ConfigError(f"--advertise is a host without a port, not '{advertised}'") from None
 
 
 def _limits(options: dict[str, Any]) -> Limits:
