@@ -28,6 +28,7 @@ cdef enum:
     COMPACT = 9
     SESSIONS = 7  # the first version of Fetch with sessions (KIP-227), and without a replica id in front
     NO_REPLICA_ID = 15
+    MOST_CLIENT_IDS = 1000  # that are remembered: kafka._CLIENT_IDS
 
 cdef bytes NO_SESSION = bytes(4) + b"\xff\xff\xff\xff"
 
@@ -144,6 +145,9 @@ cdef class Lane:
                 return 0
         missing = half.need - half.held
         if missing > run.size:
+            return 0
+        if missing < 0:  # a whole frame was surrendered: nobody should, and it is for the framer to cut
+            self.active = False
             return 0
         frame = joined(half, base, missing)
         last = run.index(missing - 1) if missing else 0
@@ -298,7 +302,8 @@ cdef class Lane:
 
     cdef int meet_client(self, bytes raw) except -1:
         client_id, self.client = self.lines.client_of(raw)
-        self.clients.add(client_id)
+        if len(self.clients) < MOST_CLIENT_IDS:
+            self.clients.add(client_id)
         self.client_raw = raw
         return 0
 

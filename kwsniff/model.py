@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from kwsniff.errors import Reason
 
 Body = dict[str, Any]
+_REFERENCE = 8
 
 
 class Endpoint(NamedTuple):
@@ -262,6 +263,16 @@ class Exchange(Struct, eq=False):
     def ts(self) -> int:
         frame = self.request or self.response
         return frame.ts if frame else 0
+
+    @property
+    def weight(self) -> int:
+        """Bytes that it holds: of its frames, and of the list of what is fetched, which a small frame can
+        make long."""
+        held = len(self.fetched) * _REFERENCE if self.fetched else 0
+        for frame in (self.request, self.response):
+            if frame is not None:
+                held += len(frame.raw)
+        return held
 
     @property
     def latency(self) -> int | None:

@@ -118,16 +118,16 @@ class Window:
 
 
 def _place(event: Event) -> tuple[int, int, int]:
-    """When an event was, the capture time at which it became known, and the frame bytes that it holds."""
+    """When an event was, the capture time at which it became known, and the bytes that it holds."""
     if not isinstance(event, Exchange):
         when = event.last if isinstance(event, Session) else event.ts
         return when, when, 0
     request, response = event.request, event.response
     if response is None:
-        return event.ts, event.ts, len(request.raw) if request else 0
+        return event.ts, event.ts, event.weight
     if request is None:
-        return response.ts, response.end, len(response.raw)
-    return request.ts, response.end, len(request.raw) + len(response.raw)
+        return response.ts, response.end, event.weight
+    return request.ts, response.end, event.weight
 
 
 def _until_refused(found: Iterable[list[Event]], refused: list[ConfigError]) -> Iterator[list[Event]]:

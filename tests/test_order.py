@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from passing_builders import asked, passed
 
 from kwsniff import reader
 from kwsniff.compiled import compiled as compiled_module
+from kwsniff.model import FetchedPartition
 from kwsniff.output import ordinary
 from kwsniff.output.present import Options
 
@@ -158,6 +160,15 @@ class TestBoth:
         with pytest.raises(ZeroDivisionError):
             window.feed([2, 1, 0])
         assert window.rest() == [1, 2]
+
+
+def test_small_fetches_of_a_large_session_are_as_heavy_as_what_they_list() -> None:
+    listed = tuple(FetchedPartition("t", None, number, 0) for number in range(1_000))
+    exchange = passed(asked(1, 7, b""), None).exchange
+    alone = reader._place(exchange)[2]
+    exchange.fetched = listed
+    assert alone == len(exchange.request.raw)  # type: ignore[union-attr]
+    assert reader._place(exchange)[2] == alone + 8 * 1_000
 
 
 @needs_compiler

@@ -110,7 +110,7 @@ class Turns:
                 continue
             self._unsent_size -= sent
             done = 0
-            while sent and sent >= len(self._unsent[done]):
+            while done < len(self._unsent) and sent >= len(self._unsent[done]):
                 sent -= len(self._unsent[done])
                 done += 1
             del self._unsent[:done]

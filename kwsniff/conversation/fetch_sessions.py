@@ -13,6 +13,8 @@ from kwsniff.model import Body, Endpoint, FetchedPartition, Frame
 
 FETCH = 1
 _LIMIT = 10_000
+_MOST_PARTITIONS = 1_000_000
+"""Of all sessions together."""
 _NEW_SESSION_EPOCH, _FINAL_EPOCH = 0, -1
 _NO_SESSION = bytes(4) + b"\xff\xff\xff\xff"
 """sessionId 0, sessionEpoch -1: behind replicaId (until v14), three int32 and isolationLevel."""
@@ -27,6 +29,7 @@ class FetchSessions:
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[tuple[Endpoint, int], _Partitions] = OrderedDict()
+        self._count = 0
 
     def fetched(self, request: Frame, response: Frame | None) -> tuple[FetchedPartition, ...] | None:
         """What an incremental Fetch reads; None for a Fetch that names its partitions itself."""
@@ -40,17 +43,19 @@ class FetchSessions:
         session_id = body["sessionId"] or (answer or {}).get("sessionId", 0)
         key = (request.conn.broker, session_id)
         if epoch == _FINAL_EPOCH or (answer is not None and answer.get("errorCode") in _SESSION_ERRORS):
-            self._sessions.pop(key, None)
+            self._count -= len(self._sessions.pop(key, ()))
             return None
         full = epoch == _NEW_SESSION_EPOCH
         if full and not session_id:
             return None
-        partitions: _Partitions = {} if full else self._sessions.get(key, {})
+        before = self._sessions.pop(key, {})
+        partitions: _Partitions = {} if full else before
+        self._count -= len(before)
         _update(partitions, body)
         self._sessions[key] = partitions
-        self._sessions.move_to_end(key)
-        if len(self._sessions) > _LIMIT:
-            self._sessions.popitem(last=False)
+        self._count += len(partitions)
+        while len(self._sessions) > _LIMIT or self._count > _MOST_PARTITIONS:
+            self._count -= len(self._sessions.popitem(last=False)[1])
         return None if full else tuple(partitions.values())
 
 

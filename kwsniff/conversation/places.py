@@ -80,6 +80,8 @@ class Places:
 
     def fill(self, place: Place, answer: bytes) -> None:
         """The proxy answers it, when its turn has come."""
+        if place.over:
+            return  # it has got another one meanwhile (a repeated correlation id)
         place.answer = answer
         self.waiting += len(answer)
 

@@ -27,8 +27,8 @@ class Authentication:
 
     def server_token(self, token: bytes) -> None:
         """The server's answer to a token, which it accepted (a refusal never gets here)."""
-        if _family(self.mechanism) == "SCRAM" and b"v=" not in token:
-            return
+        if _family(self.mechanism) == "SCRAM" and not token.startswith(b"v="):
+            return  # RFC 5802: server-final-message begins with the verifier; a salt may hold the same letters
         if self._claimed is not None:
             self.principal = f"User:{self._claimed}"
 

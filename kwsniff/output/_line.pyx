@@ -40,6 +40,7 @@ cdef enum:
     FIND_COORDINATOR = 10
     MOST_APIS = 128  # Kafka has fewer of them, and fewer versions of each
     MOST_TEXTS = 4096  # that are kept
+    LONGEST_TEXT = 1024  # characters or bytes of one that is kept: a client id may have 32,767
     FEW_TOPICS = 32  # that are told apart without a table
     KEPT_ROOM = 1 << 20
     BYTES_AT_ONCE = 1 << 16
@@ -248,7 +249,9 @@ cdef class Lines:
         if found is None:
             if len(self.texts) >= MOST_TEXTS:
                 self.texts.clear()
-            found = self.texts[value] = ordinary.encoded(value)
+            found = ordinary.encoded(value)
+            if value is None or len(value) <= LONGEST_TEXT:
+                self.texts[value] = found
         return <bytes>found
 
     cdef tuple client_of(self, bytes raw):
@@ -258,7 +261,9 @@ cdef class Lines:
             if len(self.clients) >= MOST_TEXTS:
                 self.clients.clear()
             client_id = None if raw is None else raw.decode()
-            found = self.clients[raw] = client_id, ordinary.encoded(client_id)
+            found = client_id, ordinary.encoded(client_id)
+            if raw is None or PyBytes_GET_SIZE(raw) <= LONGEST_TEXT:
+                self.clients[raw] = found
         return <tuple>found
 
     cdef tuple connection_text(self, conn, peer):

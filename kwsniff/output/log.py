@@ -22,7 +22,7 @@ from kwsniff.output.present import Options
 from kwsniff.passing import Passed
 
 CAPACITY, CAPACITY_BYTES = 10_000, 64 << 20
-"""Events that wait at most, and bytes of their frames."""
+"""Events that wait at most, and bytes that they hold."""
 _AT_ONCE = 16
 """Lines made in one go: while they are, the other thread may have to wait for the interpreter."""
 _STOP = 5.0
@@ -74,8 +74,7 @@ class Log:
     @hookimpl
     def exchanged(self, passed: Passed) -> None:
         exchange = passed.exchange
-        size = sum(len(frame.raw) for frame in (exchange.request, exchange.response) if frame)
-        self._add(exchange, size, exchange.ts)
+        self._add(exchange, exchange.weight, exchange.ts)
 
     @hookimpl
     def faulted(self, fault: Fault) -> None:

@@ -121,6 +121,8 @@ class Chain:
             frame, verdicts, tags = passing.frame, len(passing.verdicts), len(passing.tags)
             try:
                 given = ask(passing)
+                if len(passing.tags) > tags:
+                    _check_tags(passing.tags[tags:])
                 if given is None and passing.frame is frame:
                     continue
                 found, passing.frame = _applied(plugin.name, given, frame)
@@ -235,10 +237,21 @@ def _applied(name: str, given: Any, frame: Frame) -> tuple[list[Named], Frame]:
 def _check(verdict: Verdict, frame: Frame) -> None:
     if isinstance(verdict, Respond) and frame.side is not Side.REQUEST:
         raise ValueError("Respond answers a request; a response is changed by Replace")
+    if isinstance(verdict, Respond) and not isinstance(verdict.raw, bytes):
+        raise TypeError("a request is answered by bytes")
+    if isinstance(verdict, Close) and not isinstance(verdict.why, str):
+        raise TypeError("what is closed is closed for a reason in words")
     if isinstance(verdict, Delay) and verdict.ns < 0:
         raise ValueError(f"a delay of {verdict.ns} ns cannot be")
     if isinstance(verdict, Throttle) and verdict.bytes_per_second <= 0:
         raise ValueError(f"{verdict.bytes_per_second} bytes a second cannot be")
+
+
+def _check_tags(tags: list[str]) -> None:
+    """Observers write them: one that is no text must not be their failure."""
+    for tag in tags:
+        if not isinstance(tag, str):
+            raise TypeError(f"{type(tag).__name__} is no tag, tags are strings")
 
 
 def _of(asked: dict[int | None, list[tuple[Plugin, Hook]]], api: int) -> list[tuple[Plugin, Hook]]:

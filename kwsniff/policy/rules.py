@@ -67,7 +67,15 @@ class Rules:
             return
         now = moment(On.EXCHANGE, frame, passed.number)
         occasion = of_frame(now, frame, exchange.response.end if exchange.response else exchange.ts)
-        for ready in self._firing.at(now, lambda: self._line(exchange), sides_of(exchange)):
+        made: list[tuple[int, Line]] = []
+
+        def line() -> Line:
+            """Made once, and again when a rule has added a tag."""
+            if not made or made[-1][0] != len(exchange.tags):
+                made[:] = [(len(exchange.tags), self._line(exchange))]
+            return made[-1][1]
+
+        for ready in self._firing.at(now, line, sides_of(exchange)):
             self._speak(ready, occasion, exchange.tags)
 
     @hookimpl

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import subprocess
@@ -205,6 +206,25 @@ def test_one_that_is_far_ahead_waits() -> None:
         team.join(lambda data: out.append(bytes(data)))
     assert b"".join(out) == b"a" * 1000 + 12 * piece
     assert [told["mine"] for told in team.told] == [0, 1]
+
+
+def test_a_piece_without_bytes_does_not_keep_a_process_busy_for_ever() -> None:
+    there, here = os.pipe()
+    os.set_blocking(here, False)
+    turns = Turns(0, here, mmap.mmap(-1, 1), live=False)
+
+    def late(*_: Any) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(5)
+    try:
+        turns.fail("")
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        os.close(here)
+        os.close(there)
 
 
 def test_progress_is_the_first_process_s() -> None:

@@ -290,7 +290,7 @@ class TestSasl:
 
         talk = Talk().client(request(17, 1, 1, {"mechanism": "SCRAM-SHA-256"}))
         talk.broker(response(17, 1, 1, {"errorCode": 0, "mechanisms": ["SCRAM-SHA-256"]}))
-        talk.client(token(2, b"n,,n=b=2Cob,r=abc")).broker(reply(2, b"r=abcd,s=c2E=,i=4096"))
+        talk.client(token(2, b"n,,n=b=2Cob,r=abc")).broker(reply(2, b"r=abcd,s=c2v=,i=4096"))
         talk.client(token(3, b"c=biws,r=abcd,p=cA==")).broker(reply(3, b"v=dg==")).client(ask(4)).close()
         found = talk.exchanges()
         assert found[2].peer.principal == "User:ANONYMOUS"

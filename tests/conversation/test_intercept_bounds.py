@@ -139,3 +139,12 @@ class TestHolds:
         respond = Respond(bytes(4) + bytes(MIB))
         middle = Middle(lambda passing: [respond] if passing.number else []).client(ask(1), ask(2), ask(3))
         assert middle.core.holds(Side.RESPONSE) == 0
+
+
+def test_an_answer_that_comes_when_its_request_is_over_is_not_kept() -> None:
+    """Ids that are repeated: the broker's answer was taken for the request that the proxy was to answer."""
+    middle = Middle(lambda _: [Delay(5 * MS), Respond(answer(1)[4:] + bytes(1000))])
+    middle.client(ask(1)).broker(answer(1)).after(5)
+    passage = middle.core._passage
+    assert passage is not None
+    assert passage.waiting == 0

@@ -16,7 +16,7 @@ from passing_builders import CONN, NOW, answered, asked, passed
 import kwsniff
 from kwsniff.errors import ConfigError, Reason
 from kwsniff.hooks import hookimpl
-from kwsniff.model import Exchange, Fault
+from kwsniff.model import Exchange, Fault, FetchedPartition
 from kwsniff.output import jsonl
 from kwsniff.output.log import Log, LogFailed
 from kwsniff.output.present import Options
@@ -115,6 +115,16 @@ def test_bytes_are_bounded_too_but_for_one_frame(tmp_path: Path) -> None:
         stuck.log.exchanged(large)
     assert stuck.log.shed == 2
     assert [line["kwsniff"]["requestBytes"] for line in stuck.read()[:1]] == [large.exchange.request.size]  # type: ignore[union-attr]
+
+
+def test_what_is_fetched_counts_too(tmp_path: Path) -> None:
+    small = passed(asked(1, 7, b""), None)
+    small.exchange.fetched = (FetchedPartition("t", None, 0, 0),) * 1_000
+    stuck = Stuck(tmp_path, capacity_bytes=10_000)
+    for _ in range(3):
+        stuck.log.exchanged(small)
+    assert stuck.log.shed == 2
+    stuck.read()
 
 
 def test_a_log_that_cannot_be_written_is_said_once_and_the_proxy_goes_on() -> None:

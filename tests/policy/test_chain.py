@@ -222,6 +222,9 @@ WRONG = [
     [Delay(1), None],
     [Delay(1)] * 65,
     7,
+    Respond("text"),  # type: ignore[arg-type]
+    Respond(bytearray(8)),  # type: ignore[arg-type]
+    Close(None),  # type: ignore[arg-type]
 ]
 
 
@@ -259,6 +262,17 @@ def test_what_a_failing_plugin_had_done_to_the_passing_is_undone() -> None:
     raw = frame.frame.raw
     assert Chain([("m", Meddles())]).request(frame) == []
     assert (frame.frame.raw, frame.tags) == (raw, [])
+
+
+def test_a_tag_that_is_no_text_fails_where_it_was_given() -> None:
+    class Tags:
+        @hookimpl
+        def request(self, passing: Passing) -> None:
+            passing.tags += ["fine", 7]  # type: ignore[list-item]
+
+    chain, frame = Chain([("t", Tags())]), metadata()
+    assert chain.request(frame) == []
+    assert (frame.tags, chain.failures) == ([], {"t": 1})
 
 
 def test_a_response_cannot_be_responded_to() -> None:

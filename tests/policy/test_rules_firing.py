@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from passing_builders import asked, passing
+from passing_builders import asked, passed, passing
 from rule_builders import FETCH, HEARTBEAT, METADATA, PRODUCE, Heard, Stage, produced, ruleset
 
-from kwsniff.model import ConnectionId, Endpoint, Protocol
+from kwsniff.model import ConnectionId, Endpoint, Exchange, Protocol
+from kwsniff.output import jsonl
 from kwsniff.passing import Passing, Verdict
 from kwsniff.policy.firing import Firing, Moment
 from kwsniff.policy.rules import Rules
@@ -107,6 +108,30 @@ def test_a_line_is_made_only_for_a_rule_that_cheap_keys_let_through() -> None:
     frame = beat()
     now = Moment(On.REQUEST, frame.frame.conn, 0, HEARTBEAT, 4, "c")
     assert [ready.rule.name for ready in Firing(rules).at(now, never)] == ["e"]
+
+
+def test_the_line_of_an_exchange_is_made_once_for_all_rules_that_ask_for_it() -> None:
+    made: list[list[str]] = []
+
+    def line(exchange: Exchange) -> dict[str, Any]:
+        made.append(list(exchange.tags))
+        return jsonl.line(exchange)
+
+    rules = Rules(
+        ruleset(
+            """
+            - {name: a, on: exchange, when: requestHeader.clientId == "x", then: log}
+            - {name: b, on: exchange, when: requestHeader.clientId == "y", then: log}
+            - {name: c, on: exchange, when: requestHeader.clientId == "c", then: {tag: t}, continue: true}
+            - {name: d, on: exchange, when: "'t' in kwsniff.tags", then: log}
+            """
+        ),
+        line,
+        heard := Heard(),
+    )
+    rules.exchanged(passed(asked(HEARTBEAT, 4, BEAT), None))
+    assert made == [[], ["t"]]
+    assert heard.firings == [("c", On.EXCHANGE), ("d", On.EXCHANGE)]
 
 
 def test_only_apis_of_rules_are_wanted() -> None:
