@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 GROUP := captures/kafkajs-group-mock.pcapng
 OLD := captures/sarama-old-0.9.0.0-old.pcapng
 
-.PHONY: demo test bench check format lock clean
+.PHONY: demo test test-brokers bench check format lock clean
 
 # What it takes to run kwsniff, and kwsniff itself. What is compiled is compiled again when its source changes.
 $(VENV)/.libraries: requirements.lock
@@ -42,6 +42,12 @@ demo: $(VENV)/.runtime
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest
+
+# The proxy between unchanged clients and real Apache Kafka, three nodes of 4.x and one of 3.9: three minutes. Needs Linux,
+# a JDK >= 17 and Maven with Maven Central the first time (90 MB, kept in ~/.cache/kwsniff or $KWSNIFF_CACHE); says so and
+# skips where one of them is not there. No Docker. One test: make test-brokers BROKERS="-k share"
+test-brokers: $(VENV)/.installed
+	$(BIN)/python -m pytest tests/brokers --brokers $(BROKERS)
 
 # kwsniff beside tshark and the Python codecs: half an hour, 1 GB of disk. See bench/README.md.
 # To try it: make bench BENCH="--scale 0.01 --runs 1"
