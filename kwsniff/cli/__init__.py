@@ -18,6 +18,7 @@ COMMANDS = {
     "decode": "Show what captures hold: JSON lines, or a table for people.",
     "proxy": "Stand between clients and brokers: see, record and change what they say.",
     "audit": "Find the clients that a Kafka release would refuse.",
+    "edit": "Cut captures by time, connection and content, and take the names out.",
     "diff": "Show what differs between the exchanges of two captures.",
     "rules": "Check rule files, and try them on captures.",
     "ca": "Make a certificate authority for the proxy.",

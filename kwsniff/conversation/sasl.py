@@ -28,7 +28,7 @@ class Authentication:
     def server_token(self, token: bytes) -> None:
         """The server's answer to a token, which it accepted (a refusal never gets here)."""
         if _family(self.mechanism) == "SCRAM" and not token.startswith(b"v="):
-            return  # RFC 5802: server-final-message begins with the verifier; a salt may hold the same letters
+            return  # RFC 5802: the server-final-message begins so; a salt may hold the same letters
         if self._claimed is not None:
             self.principal = f"User:{self._claimed}"
 
