@@ -103,7 +103,8 @@ class Metrics:
         for fault in exchange.faults:
             self._count("faults", fault.reason)
         for frame in (exchange.request, exchange.response):
-            for fault in frame.faults if frame is not None else ():
+            # Where facts made do without a body, there was nothing wrong with the bytes.
+            for fault in frame.faults if frame is not None and "decoded" in frame.__dict__ else ():
                 self._count("faults", fault.reason)
 
     def fired(self, rule: str, on: str) -> None:
