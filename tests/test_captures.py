@@ -39,6 +39,8 @@ CLIENT_SAW_OTHERWISE = {
     # a rebalance made members read records again, or left others unread
     "confluent-group-mock.pcap",
     "kafkajs-group-mock.pcapng",
+    # a share group reads by ShareFetch, and what it released comes again
+    "java-share-kafka4.pcapng",
 }
 UNREADABLE = {
     # encrypted; cut after 96 bytes of each packet; begins and ends in the middle; bytes lost
