@@ -99,7 +99,7 @@ def _paced(connection: socket.socket, frame: bytes, seconds: float) -> list[floa
         due += 1 / RATE
         behind = time.perf_counter() > due
         if not behind:
-            time.sleep(due - time.perf_counter() if due > time.perf_counter() else 0)
+            time.sleep(max(due - time.perf_counter(), 0))
         begun = due if behind else time.perf_counter()
         connection.sendall(frame)
         _answers(connection, 1)
